@@ -17,6 +17,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "mcp": (
         "mcp --server http://127.0.0.1:8888/ --token-file agent.token",
         "mcp --print-config claude-code --server lab",
+        "mcp --print-config codex --stdio --server lab",
     ),
     "session": ("session start --name analysis", "session list"),
     "session list": ("session list", "session list --ended --json"),

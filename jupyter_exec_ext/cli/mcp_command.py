@@ -1,4 +1,4 @@
-"""``jupyter exec mcp``: a server of the Model Context Protocol (MCP) at standard input and output."""
+"""``jupyter exec mcp``: the Model Context Protocol (MCP) at standard input and output, and clients' configurations."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 
 from ..client.durations import duration
 from .common_options import add_command
-from .mcp_client_config import CLIENTS, McpProgram, seconds_text
-from .messages import UsageError
+from .mcp_client_config import ALIASES, CLIENTS, DEFAULT_TIMEOUT_SECONDS, McpProgram, McpUrl, seconds_text
+from .messages import UsageError, print_message
 
-# As in `adapters.mcp`, which cannot be imported without its extra.
-_TIMEOUT_SECONDS = 60.0
 _PROGRAM = "jupyter-exec"
 _CONFIG_DIRECTORY = "JUPYTER_CONFIG_DIR"
 # The variables on which the directory of the servers' files depends; the first one is that directory.
@@ -44,15 +42,22 @@ def add_mcp_command(commands: Any) -> None:
     parser.add_argument(
         "--timeout",
         type=duration,
-        default=_TIMEOUT_SECONDS,
+        default=DEFAULT_TIMEOUT_SECONDS,
         metavar="TIME",
         help="stop code after this run time (default: %(default)g s)",
     )
     parser.add_argument(
         "--print-config",
+        type=lambda name: ALIASES.get(name, name),
         choices=CLIENTS,
         metavar="CLIENT",
-        help=f"print the configuration with which a client starts this command, and exit: {', '.join(CLIENTS)}",
+        help="print the configuration with which a client connects to the server's endpoint exec/mcp, and exit: "
+        f"{', '.join(CLIENTS)}",
+    )
+    parser.add_argument(
+        "--stdio",
+        action="store_true",
+        help="with --print-config: the configuration with which the client starts this command instead",
     )
 
 
@@ -60,8 +65,17 @@ def run_mcp_command(args: argparse.Namespace) -> int:
     """Serve a client, or print its configuration."""
     args.server = _server_of(args.server)
     if args.print_config is None:
+        if args.stdio:
+            raise UsageError("--stdio goes with --print-config CLIENT")
         return serve_client(args)
-    print(CLIENTS[args.print_config](program_of(args)))
+    client = CLIENTS[args.print_config]
+    if args.stdio:
+        print(client.for_program(program_of(args)))
+        return 0
+    endpoint = endpoint_of(args)
+    print(client.for_url(endpoint))
+    if next_step := client.next_step(endpoint):
+        print_message(next_step)
     return 0
 
 
@@ -93,6 +107,46 @@ def serve_client(args: argparse.Namespace) -> int:
     return 0
 
 
+def endpoint_of(args: argparse.Namespace) -> McpUrl:
+    """Return the server's endpoint, and the file that holds the token.
+
+    Raises
+    ------
+    UsageError
+        If the client could not connect so.
+    """
+    from ..client.local_servers import AUTO, newest_with_api
+    from ..client.server_connection import JupyterConnectionInfo
+    from ..client.server_profiles import find_profile, is_profile_name
+
+    ca_bundle, token_file = args.ca_bundle, args.token_file
+    try:
+        if args.server == AUTO:
+            url = newest_with_api().url
+        elif is_profile_name(args.server):
+            profile = find_profile(args.server)
+            url = JupyterConnectionInfo.from_url(profile.server).url
+            ca_bundle, token_file = ca_bundle or profile.ca_bundle, token_file or profile.token_file
+        else:
+            _check_no_token(args.server)
+            url = JupyterConnectionInfo.from_url(args.server).url
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    without_effect = {
+        "--kernel": args.kernel is not None,
+        "--session": args.session is not None,
+        "--timeout": args.timeout != DEFAULT_TIMEOUT_SECONDS,
+        "--ca-bundle": ca_bundle is not None,
+    }
+    if any(without_effect.values()):
+        names = ", ".join(name for name, is_given in without_effect.items() if is_given)
+        raise UsageError(f"a client that connects to {url}exec/mcp by itself cannot have {names}; add --stdio")
+    if token_file is not None:
+        token_file = os.path.abspath(os.path.expanduser(token_file))
+        _check_file("--token-file" if args.token_file else f"token_file of the profile {args.server!r}", token_file)
+    return McpUrl(f"{url}exec/mcp", token_file)
+
+
 def program_of(args: argparse.Namespace) -> McpProgram:
     """Return this command with its options, as a client starts it: with absolute paths, from any directory.
 
@@ -114,7 +168,7 @@ def program_of(args: argparse.Namespace) -> McpProgram:
         for option, value in (("--kernel", args.kernel), ("--session", args.session))
         if value is not None
     ]
-    if args.timeout != _TIMEOUT_SECONDS:
+    if args.timeout != DEFAULT_TIMEOUT_SECONDS:
         words += ["--timeout", seconds_text(args.timeout)]
     return McpProgram(_path_of_program(), words, args.timeout, env)
 
@@ -130,7 +184,6 @@ def _check_server(args: argparse.Namespace) -> dict[str, str]:
     Clients start programs with a few variables of the environment, so ``JUPYTER_TOKEN`` may be missing there.
     """
     from ..client.local_servers import AUTO
-    from ..client.server_connection import JupyterConnectionInfo
     from ..client.server_profiles import find_profile, is_profile_name
 
     if args.server == AUTO:  # the token is in the server's own file
@@ -145,11 +198,8 @@ def _check_server(args: argparse.Namespace) -> dict[str, str]:
                 _check_file(f"token_file of the profile {profile.name!r}", token_file)
             if directory := os.environ.get(_CONFIG_DIRECTORY):
                 env[_CONFIG_DIRECTORY] = os.path.abspath(directory)
-        elif JupyterConnectionInfo.from_url(args.server).token is not None:
-            raise UsageError(
-                "the URL holds a token, which would be kept in the configuration; write the token into a file, and "
-                "name that with --token-file"
-            )
+        else:
+            _check_no_token(args.server)
     except ValueError as error:
         raise UsageError(str(error)) from error
     if token_file is None:
@@ -158,6 +208,16 @@ def _check_server(args: argparse.Namespace) -> dict[str, str]:
             "that has a token file ('jupyter exec profile add')"
         )
     return env
+
+
+def _check_no_token(url: str) -> None:
+    from ..client.server_connection import JupyterConnectionInfo
+
+    if JupyterConnectionInfo.from_url(url).token is not None:
+        raise UsageError(
+            "the URL holds a token, which would be kept in the configuration; write the token into a file, and "
+            "name that with --token-file"
+        )
 
 
 def _runtime_directory() -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -47,8 +48,19 @@ def entry_of(client: str, text: str) -> dict[str, Any]:
 
 
 def printed(capsys: pytest.CaptureFixture[str], client: str, *words: str) -> dict[str, Any]:
+    """Return the entry that starts the program."""
+    assert main(["mcp", "--print-config", client, "--stdio", *words]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    return entry_of(client, shown.out)
+
+
+def printed_url(capsys: pytest.CaptureFixture[str], client: str, *words: str) -> tuple[dict[str, Any], str]:
+    """Return the entry for the endpoint, and the note on the token."""
     assert main(["mcp", "--print-config", client, *words]) == 0
-    return entry_of(client, capsys.readouterr().out)
+    shown = capsys.readouterr()
+    assert TOKEN not in shown.out + shown.err
+    return entry_of(client, shown.out), shown.err
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -160,7 +172,7 @@ def test_value_that_begins_with_a_hyphen_is_one_word_with_its_option(capsys: pyt
 
 def test_profile_whose_token_file_is_missing_is_refused(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "add", "lab", "--server", URL, "--token-file", "gone.token"]) == 0
-    assert main(["mcp", "--print-config", "codex", "--server", "lab"]) == 2
+    assert main(["mcp", "--print-config", "codex", "--stdio", "--server", "lab"]) == 2
     refused = capsys.readouterr().err
     assert f"token_file of the profile 'lab': there is no file {home / 'gone.token'}" in refused
     printed(capsys, "codex", "--server", "lab", "--token-file", "agent.token")
@@ -181,7 +193,7 @@ def test_profile_whose_token_file_is_missing_is_refused(home: Path, capsys: pyte
 def test_configuration_that_would_not_work_is_refused(
     words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["mcp", "--print-config", "claude-code", *words]) == 2
+    assert main(["mcp", "--print-config", "claude-code", "--stdio", *words]) == 2
     shown = capsys.readouterr()
     assert message in shown.err
     assert shown.out == "" and TOKEN not in shown.err
@@ -189,11 +201,84 @@ def test_configuration_that_would_not_work_is_refused(
 
 def test_profile_without_token_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["profile", "add", "open", "--server", URL]) == 0
-    assert main(["mcp", "--print-config", "codex", "--server", "open"]) == 2
+    assert main(["mcp", "--print-config", "codex", "--stdio", "--server", "open"]) == 2
     assert "the configuration must say where the token of open is" in capsys.readouterr().err
 
 
 def test_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("shutil.which", lambda name, path: None)
-    assert main(["mcp", "--print-config", "codex", "--server", "auto"]) == 2
+    assert main(["mcp", "--print-config", "codex", "--stdio", "--server", "auto"]) == 2
     assert "jupyter-exec is in none of" in capsys.readouterr().err
+
+
+#: Where each client's entry for the endpoint refers to the token.
+REFERENCES: dict[str, dict[str, Any]] = {
+    "claude-code": {"headers": {"Authorization": "Bearer ${JUPYTER_TOKEN}"}},
+    "cursor": {"headers": {"Authorization": "Bearer ${env:JUPYTER_TOKEN}"}},
+    "vscode": {"headers": {"Authorization": "Bearer ${input:jupyter-token}"}},
+    "codex": {"bearer_token_env_var": "JUPYTER_TOKEN"},
+}
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_configuration_of_the_endpoint_refers_to_the_token(client: str, capsys: pytest.CaptureFixture[str]) -> None:
+    entry, note = printed_url(capsys, client, "--server", f"{URL}user/ada/lab")
+    assert entry.items() >= {"url": f"{URL}user/ada/exec/mcp", **REFERENCES[client]}.items()
+    assert ("for the token" if client == "vscode" else 'export JUPYTER_TOKEN="$(cat FILE)"') in note
+
+
+def test_token_file_is_read_by_claude_code_itself(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (home / "it's mine").write_text("a%sb\n")
+    for client in ("claude", "claude-code"):
+        entry, note = printed_url(capsys, client, "--server", URL, "--token-file", "it's mine")
+        assert set(entry) == {"type", "url", "headersHelper"} and note == ""
+    done = subprocess.run(["sh", "-c", entry["headersHelper"]], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout) == {"Authorization": "Bearer a%sb"}
+
+
+@pytest.mark.parametrize("client", ["cursor", "codex"])
+def test_note_shows_how_to_set_the_variable_from_the_token_file(
+    client: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["profile", "add", "lab", "--server", URL, "--token-file", "agent.token"]) == 0
+    capsys.readouterr()
+    entry, note = printed_url(capsys, client, "--server", "lab")
+    assert entry["url"] == f"{URL}exec/mcp"
+    command = f'{note.partition(": export ")[2].strip()}; printf %s "$JUPYTER_TOKEN"'
+    assert subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout == TOKEN
+    assert str(home / "agent.token") in note
+
+
+def test_vscode_asks_for_the_token_and_hides_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mcp", "--print-config", "vscode", "--server", URL]) == 0
+    (asked,) = json.loads(capsys.readouterr().out)["inputs"]
+    assert (asked["id"], asked["password"]) == ("jupyter-token", True)
+
+
+def test_codex_waits_longer_for_the_endpoint_than_code_may_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed_url(capsys, "codex", "--server", URL)[0]["tool_timeout_sec"] == 90
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--server", URL, "--kernel", "ir"], "cannot have --kernel; add --stdio"),
+        (["--server", URL, "--session", "s", "--timeout", "2m"], "cannot have --session, --timeout; add --stdio"),
+        (["--server", URL, "--ca-bundle", "ca.pem"], "cannot have --ca-bundle; add --stdio"),
+        (["--server", f"{URL}?token={TOKEN}"], "the URL holds a token"),
+        (["--server", "lba"], "there is no profile 'lba'"),
+        (["--server", URL, "--token-file", "none"], "--token-file: there is no file "),
+    ],
+)
+def test_configuration_of_the_endpoint_that_would_not_work_is_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mcp", "--print-config", "claude", *words]) == 2
+    shown = capsys.readouterr()
+    assert message in shown.err
+    assert shown.out == "" and TOKEN not in shown.err
+
+
+def test_stdio_without_print_config_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mcp", "--server", URL, "--stdio"]) == 2
+    assert "--stdio goes with --print-config" in capsys.readouterr().err

@@ -28,7 +28,7 @@ from tests.support.howto_pages import Shell, Step, account, serving, steps_of
 HOME = ROOT / ".bench" / "framework_pages"
 MCP_CLIENTS = "mcp-clients"
 _CLIENT = Path(__file__).parent / "mcp_client.py"
-_MCP_ANSWER = "execute_code\n2870\n"
+_MCP_ANSWER = "10 tools\n2870\n"
 
 
 def copy_checkout(directory: Path) -> None:
@@ -134,19 +134,21 @@ def run_mcp_clients() -> None:
             for block in blocks(index):
                 if block.language == "sh" and block.text not in skipped and "exec serve" not in block.text:
                     print(shell.type(block.text.strip()), end="", flush=True)
-            for name in MCP_PAGES[1:]:
-                (shown,) = (block for block in blocks(page_of(name, "mcp")) if block.language == "console")
-                (printed,) = check_steps(shell, shown, port)
-                use_configuration(programs, name, printed, home, env)
+            token = (home / "agent.token").read_text().strip()
+            for name in MCP_PAGES:
+                for shown in (block for block in blocks(page_of(name, "mcp")) if block.language == "console"):
+                    (printed,) = check_steps(shell, shown, port)
+                    use_configuration(programs, name, printed, home, {**env, "JUPYTER_TOKEN": token})
         finally:
             shell.close()
 
 
 def use_configuration(programs: Path, name: str, printed: str, home: Path, env: Mapping[str, str]) -> None:
-    """Start what a configuration says with the protocol's own client, in another directory; list tools and run code."""
+    """Use a configuration with the protocol's own client, in another directory; list tools and run code."""
     elsewhere = home / "project"
     elsewhere.mkdir(exist_ok=True)
     command = [str(programs / "python"), str(_CLIENT), name]
+    printed = printed.partition("\njupyter exec: ")[0]  # a note on the token follows
     done = subprocess.run(command, input=printed, cwd=elsewhere, env=env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, _MCP_ANSWER), f"{name}: {done.stdout}{done.stderr}"
     print(f"{name}: its configuration was used", flush=True)

@@ -14,8 +14,8 @@ TEXTS: dict[str, list[str]] = {
     "smolagents": ["Thought: I sum them up.\n<code>\nfinal_answer(sum(k * k for k in range(1, n + 1)))\n</code>"],
 }
 FRAMEWORKS = [path.stem for path in sorted((DOCS / "frameworks").glob("*.md")) if path.stem not in GENERAL]
-#: Pages of MCP clients; `index` installs for all of them.
-MCP_PAGES = ["index", *(path.stem for path in sorted((DOCS / "mcp").glob("*.md")) if path.stem != "index")]
+#: Pages of MCP clients.
+MCP_PAGES = [path.stem for path in sorted((DOCS / "mcp").glob("*.md")) if path.stem not in ("index", "endpoint")]
 _INSTALL = re.compile(r"^pip install .+$", re.MULTILINE)
 _ALTERNATIVE = re.compile(r"`(pip install [^`]+)`")
 # From a clone, or from an index once the package is on one (`tools/switch_install_lines.py`).

@@ -35,7 +35,7 @@ def token_file(local_server: LocalJupyterServer, tmp_path: Path) -> Path:
 
 def configured(client: str, server: str, token_file: Path) -> StdioServerParameters:
     """Return what a client would start."""
-    words = ["mcp", "--server", server, "--token-file", token_file.name, "--print-config", client]
+    words = ["mcp", "--server", server, "--token-file", token_file.name, "--print-config", client, "--stdio"]
     done = subprocess.run([_PROGRAM, *words], cwd=token_file.parent, capture_output=True, text=True, check=True)
     document: dict[str, Any] = tomllib.loads(done.stdout) if client == "codex" else json.loads(done.stdout)
     ((_, servers),) = document.items()
