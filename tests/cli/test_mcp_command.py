@@ -64,7 +64,8 @@ def printed_url(capsys: pytest.CaptureFixture[str], client: str, *words: str) ->
 
 
 def test_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setitem(sys.modules, "mcp", None)  # marks a module that is not installed
+    for name in ["mcp", *(name for name in sys.modules if name.startswith("mcp."))]:
+        monkeypatch.setitem(sys.modules, name, None)  # marks a module that is not installed
     monkeypatch.delitem(sys.modules, "jupyter_exec_ext.adapters.mcp", raising=False)
     assert main(["mcp", "--server", "http://localhost:1/"]) == 2
     assert "pip install 'jupyter-exec-ext[mcp]'" in capsys.readouterr().err
