@@ -117,10 +117,8 @@ def mutate(draw: Any, message: Any) -> Any:
 
 def send(client: RawClient, body: bytes, headers: dict[str, str]) -> int:
     """Send a body, read its answer or the first of its stream, and return the status."""
-    shown = {
-        "Content-Type": "application/json",
-        **{name: value.encode("utf-8", "replace") for name, value in headers.items()},
-    }
+    encoded = {name: value.encode("utf-8", "replace") for name, value in headers.items()}
+    shown: dict[str, str | bytes | None] = {"Content-Type": "application/json", **encoded}
     with requests.post(client.url, data=body, headers=shown, timeout=_ANSWER_SECONDS, stream=True) as answer:
         if answer.headers.get("Content-Type", "").startswith("text/event-stream"):
             next(answer.iter_content(None), b"")

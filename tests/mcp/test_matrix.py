@@ -152,13 +152,14 @@ def test_things_of_others_are_as_if_they_were_not(host: Host, foreign: Things, r
         as_none = json.dumps(theirs).replace(foreign.session, NOTHING.session)
         if json.loads(as_none.replace(foreign.execution, NOTHING.execution)) != none or not none["isError"]:
             wrong.append((name, theirs, none))
-    for method, params in {
+    others: dict[str, dict[str, Any]] = {
         "resources/read": {"uri": f"exec://session/{foreign.session}/files/matrix.txt"},
         "resources/subscribe": {"uri": f"exec://session/{foreign.session}/files/matrix.txt"},
         "tasks/get": {"taskId": foreign.execution},
         "tasks/cancel": {"taskId": foreign.execution},
         "tasks/update": {"taskId": foreign.execution, "inputResponses": {}},
-    }.items():
+    }
+    for method, params in others.items():
         no_params = json.loads(json.dumps(params).replace(foreign.session, NOTHING.session))
         no_params = json.loads(json.dumps(no_params).replace(foreign.execution, NOTHING.execution))
         there, not_there = client.ask(method, params), client.ask(method, no_params)
