@@ -129,6 +129,24 @@ class DrivenClient:
                 call.ended.cancel()
 
 
+async def start_client(
+    name: str, url: str, token: str, answer: Mapping[str, Any] | None = None, stderr: int | None = None
+) -> asyncio.subprocess.Process:
+    """Start a client, for its arguments see `driven_client`."""
+    _, command = DRIVERS[name]
+    if command[0] == NODE:
+        await asyncio.to_thread(install_clients)
+    return await asyncio.create_subprocess_exec(
+        *command,
+        cwd=ROOT,
+        env={**os.environ, "MCP_URL": url, "MCP_TOKEN": token, "MCP_ANSWER": json.dumps(dict(answer or {}))},
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=stderr,
+        limit=_LINE_BYTES,
+    )
+
+
 @asynccontextmanager
 async def driven_client(
     name: str, url: str, token: str, answer: Mapping[str, Any] | None = None
@@ -144,17 +162,8 @@ async def driven_client(
     answer : mapping, optional
         What the client's person answers to every question.
     """
-    revision, command = DRIVERS[name]
-    if command[0] == NODE:
-        await asyncio.to_thread(install_clients)
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        cwd=ROOT,
-        env={**os.environ, "MCP_URL": url, "MCP_TOKEN": token, "MCP_ANSWER": json.dumps(dict(answer or {}))},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        limit=_LINE_BYTES,
-    )
+    revision, _ = DRIVERS[name]
+    process = await start_client(name, url, token, answer)
     assert process.stdin is not None and process.stdout is not None
     client = DrivenClient(process, revision)
     try:

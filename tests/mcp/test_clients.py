@@ -12,9 +12,12 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
-from tests.mcp.driven_client import DRIVERS, DrivenClient, driven_client
+from tests.mcp.driven_client import DRIVERS, DrivenClient, driven_client, start_client
 from tests.mcp.places import Place
 from tests.support.full import IS_FULL, only_in_full
 
@@ -71,6 +74,29 @@ async def wait_for_idle(client: DrivenClient, session: str) -> None:
     give_up_at = time.monotonic() + _SECONDS
     while await state_of(client, session) != "idle":  # MCP has no event for it
         assert time.monotonic() < give_up_at, "the code still runs"
+
+
+async def test_client_that_negotiates_speaks_the_newest_revision(place: Place) -> None:
+    async with (
+        httpx2.AsyncClient(headers={"Authorization": f"Bearer {place.token}"}) as http,
+        Client(streamable_http_client(place.url, http_client=http)) as client,
+    ):
+        assert client.protocol_version == "2026-07-28"
+        assert client.server_capabilities.prompts is None
+
+
+@only_in_full
+async def test_client_with_a_wrong_token_is_told_why(driver: str, place: Place) -> None:
+    process = await start_client(driver, place.url, "wrong", stderr=asyncio.subprocess.STDOUT)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(b'{"id": 1, "do": "tools"}\n')  # the Python client of the new revision sends nothing before
+    told = ""
+    async for line in process.stdout:
+        told += line.decode()
+        if '"error"' in told:
+            process.stdin.close()
+    await process.wait()
+    assert "the server refused this token" in told
 
 
 @only_in_full
