@@ -17,6 +17,7 @@ from tests.browser.pages import execute, open_lab, open_notebook
 from tests.browser.payloads import FILES, HTML, MARKDOWN, NAMES, OTHER, SVG, TEXT, armed
 from tests.browser.servers import FORKED
 from tests.support.bearers import mint, owner_of
+from tests.support.full import only_in_full
 from tests.support.hosts import Host
 from tests.support.kernelspecs import add_kernelspec
 
@@ -60,6 +61,11 @@ _FENCE = """async url => {
   await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
   await fetch(url, { mode: 'no-cors' });
 }"""
+WRITES = """
+for name, text in {files!r}.items():
+    with open(name, "w", encoding="utf-8", newline="") as file:
+        _ = file.write(text)
+"""
 _LINKS = """root => [...root.querySelectorAll('a[href], area[href]')].map(
   each => [each.getAttribute('href'), each.target, each.rel])"""
 
@@ -102,6 +108,10 @@ class Watched:
         # JupyterLab asks for this before it takes a command from a page; ours must be good without.
         root.evaluate("root => void window.jupyterapp.commandLinker.markTrusted(root)")
         assert root.evaluate(_TOUCH) > 0
+        self.settle()
+
+    def settle(self) -> None:
+        """Wait until nothing that was begun is under way."""
         self.page.evaluate(_FENCE, f"http://{self._beacon.address}{FENCE}")
 
     @property
@@ -221,11 +231,74 @@ def test_names_do_nothing(watched: Watched, host: Host, agent: Agent) -> None:
             assert not DISGUISE.search(each.inner_text())
     titles = panel.node.evaluate("root => [...root.querySelectorAll('[title], [aria-label]')].map(e => e.title)")
     assert not [title for title in titles if DISGUISE.search(title.replace("\n", ""))]
-    watched.page.evaluate(_FENCE, f"http://{watched._beacon.address}{FENCE}")
+    watched.settle()
     assert (watched.ran, watched.asked, watched.executed) == ([], [], [])
     shutil.rmtree(odd)
     for bearer in bearers:
         owner.call("DELETE", f"/tokens/{bearer.id}")
+
+
+@only_in_full
+def test_views_previews_changes_and_search_results_do_nothing(watched: Watched, host: Host, agent: Agent) -> None:
+    shown = bundles(watched)[:BATCH]
+    texts = {"page.html": HTML, "notes.md": MARKDOWN, "plain.txt": TEXT}
+    files = {name: "\n".join(map(watched.arm, payloads)) for name, payloads in texts.items()}
+    files |= {watched.arm(name).replace("/", "_"): files["page.html"] for name in FILES}
+    drawings = {f"drawing-{number}.svg": watched.arm(svg) for number, svg in enumerate(SVG[:30])}
+    session = agent("open", name=watched.arm(NAMES[0]), kernel_name=FORKED)
+    for code in (
+        WRITES.format(files=files | drawings),
+        showing(shown),
+        WRITES.format(files={name: text + text for name, text in files.items()}),
+    ):
+        assert agent("run", session_id=session, code=code)["state"] == "ok"
+
+    page = watched.page
+    panel = open_lab(page, host)
+    watched.begin()
+    execute(page, "jupyter-exec-ext:open-view", sessionId=session)
+    view = page.locator(".jex-View:visible")
+    expect(view.locator(".jex-Execution")).to_have_count(3)
+    click_all(view, ".jex-Execution .jex-Row-main[aria-expanded=false]")
+    expect(view.locator(".jex-File")).to_have_count(2 * len(files) + len(drawings))
+    click_all(view, ".jex-File[aria-expanded=false]")
+    expect(view.locator(".jex-FileContent")).to_have_count(2 * len(files) + len(drawings))
+    expect(view.get_by_text("Loading…")).to_have_count(0)
+    expect(view.locator("[data-kind=added]")).not_to_have_count(0)
+    expect(view.locator(".jex-Output")).to_have_count(len(shown))
+    touch_contents(watched, view)
+
+    execute(page, "jupyter-exec-ext:open-view-of-all")
+    runs = page.locator(".jex-View:visible").get_by_role("region", name="Runs")
+    expect(runs.locator(".jex-Where", has_text="canary").first).to_be_visible()
+    click_all(runs, ".jex-Execution .jex-Row-main[aria-expanded=false]")
+    touch_contents(watched, runs)
+    panel.node.get_by_role("searchbox").fill("canary")
+    found = panel.node.get_by_label("Runs found")
+    expect(found.locator(".jex-Execution").first).to_be_visible()
+    click_all(found, ".jex-Execution .jex-Row-main[aria-expanded=false]")
+    touch_contents(watched, found)
+
+    names = page.locator(".jex-Where, .jex-Found-where .jex-Ellipsis, .jex-Lanes .jex-Row-name, .lm-TabBar-tabLabel")
+    assert [each for each in names.all() if each.evaluate("each => each.children.length") != 0] == []
+    opened = [each for each in watched.executed if not each.startswith("jupyter-exec-ext:open-view")]
+    # The panel itself reads the file that is called evil.html.
+    asked = [url for url in watched.asked if f"/exec/v1/sessions/{session}/" not in url]
+    assert (watched.ran, asked, opened) == ([], [], [])
+
+
+def click_all(root: Locator, selector: str) -> None:
+    root.evaluate("(root, selector) => root.querySelectorAll(selector).forEach(each => each.click())", selector)
+
+
+def touch_contents(watched: Watched, root: Locator) -> None:
+    """Touch what comes from the agent, and none of our own buttons."""
+    expect(root.locator(".jex-Output")).not_to_have_count(0)
+    root.evaluate("root => void window.jupyterapp.commandLinker.markTrusted(root)")
+    for each in root.locator(".jex-FileContent, .jex-Outputs, .jex-Code").all():
+        each.evaluate(_TOUCH)
+    watched.settle()
+    assert not DISGUISE.search(root.inner_text())
 
 
 def test_the_same_outputs_act_where_they_are_trusted(watched: Watched, host: Host) -> None:
