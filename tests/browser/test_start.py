@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from playwright.sync_api import Page, Request, Route, expect
 
 from tests.browser.pages import PANEL, open_lab, ready
@@ -19,7 +21,7 @@ def test_reload_with_an_open_panel_loads_it_after_the_layout_and_shows_it_again(
     held: list[Route] = []
     ours: list[str] = []
     page.route("**/api/workspaces/**", lambda each: held.append(each))  # the layout waits for the answer
-    page.on("request", lambda each: "exec" in each.url and ours.append(each.url.rpartition("/")[2].partition(".")[0]))
+    page.on("request", lambda each: ours.extend(re.findall(r"exec.*/([^/.]*)[^/]*$", each.url)))
     page.reload()
     page.locator(PANEL).wait_for(state="attached")
     assert ours == ["remoteEntry", "lib_index_js"]
