@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import codecs
 
 from mcp.types import (
     BlobResourceContents,
@@ -27,6 +28,8 @@ from .tool_call import Arguments, ToolCall, result
 MAX_READ_BYTES, DEFAULT_READ_BYTES = 1_000_000, 50_000
 _SHOWN_IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _MAX_LINKS = 100
+_CONTINUATION = bytes(range(0x80, 0xC0))
+_REPLACED = "\N{REPLACEMENT CHARACTER}"
 _SESSION = Field("", description="Id of the session; by default the one that this client uses.")
 _OFFSET = Field(0, ge=0, description="First byte to return.")
 _MAX_BYTES = Field(DEFAULT_READ_BYTES, ge=1, le=MAX_READ_BYTES, description="Highest number of bytes to return.")
@@ -200,8 +203,11 @@ def decode_text(data: bytes, *, may_be_cut: bool = False) -> str | None:
     """Return bytes as text, if they are UTF-8 without NUL; of a part, a character cut at either end is replaced."""
     if b"\0" in data:
         return None
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    # Bytes that continue a character, of which a cut leaves three at most.
+    cut = len(data[:3]) - len(data[:3].lstrip(_CONTINUATION)) if may_be_cut else 0
     try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        is_at_an_end = error.start >= len(data) - 3 or error.end <= 3
-        return data.decode("utf-8", "replace") if may_be_cut and is_at_an_end else None
+        text = decoder.decode(data[cut:], final=not may_be_cut)
+    except UnicodeDecodeError:
+        return None
+    return _REPLACED * cut + text + (_REPLACED if decoder.getstate()[0] else "")
