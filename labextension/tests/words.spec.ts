@@ -2,7 +2,7 @@ import type { KernelSpec } from '@jupyterlab/services';
 import { nullTranslator } from '@jupyterlab/translation';
 import { describe, expect, it } from 'vitest';
 
-import { nameIsolatedKernels } from '../src/kernelNames';
+import { kernelWords, nameIsolatedKernels } from '../src/kernelNames';
 import { limitName, limitValue } from '../src/panel/limits';
 import { downloadName, notebookName, notebookPaths } from '../src/commands/names';
 import {
@@ -11,7 +11,6 @@ import {
   durationWords,
   executionWords,
   headline,
-  kernelWords,
   kindWords,
   lastOutcomeWords,
   limitWords,

@@ -120,7 +120,6 @@ def test_approvals(new_page: Callable[..., Page], scene: Scene) -> None:
     research.begin("run", session_id=session, code=SHELL)
     panel = new_lab(new_page, scene)
     section = panel.page.locator("#jupyter-exec-ext-approvals")
-    panel.page.locator(".Toastify__toast").get_by_role("button", name="Review").click()
     panel.node.get_by_role("heading", name="Sessions Section").click()
     expect(section.locator(".cm-content")).to_contain_text("uniq")
     section.locator(".cm-line", has_text="uniq").click()
@@ -150,6 +149,8 @@ def test_the_running_section_of_notebook_7(new_page: Callable[..., Page], scene:
     page.goto(f"{scene.host.info.url}tree?token={scene.host.owner.token}")
     ready(page)
     page.get_by_role("tab", name="Running").click()
-    # In the list of kernels, too; the section of agents is the last.
-    expect(page.locator(".jp-RunningSessions-itemLabel", has_text="train the forecast").last).to_be_visible()
+    # In the list of kernels, too; the section of agents comes last, and gets its button after its items.
+    agents = page.locator(".jp-RunningSessions-section").last
+    expect(agents).to_contain_text("train the forecast")
+    expect(page.locator(".jp-AccordionPanel-title, .lm-AccordionPanel-title").last).to_contain_text("Shut Down All")
     shot(page, "notebook-running")

@@ -5,6 +5,7 @@ import * as React from 'react';
 
 import type { ISession } from '../api/types';
 import { CommandIDs } from '../commands/ids';
+import { kernelWords } from '../kernelNames';
 import { oneLine } from '../safety/text';
 import { ApprovedKinds } from './approved';
 import { IconButton } from './button';
@@ -18,7 +19,6 @@ import {
   ageWords,
   isolationMeaning,
   isolationWords,
-  kernelWords,
   lastOutcomeWords,
   sessionName,
   sizeWords,
@@ -96,7 +96,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
                   {isolationWords(trans, session.isolation)}
                 </span>
                 {session.attached && <span>{trans.__('attached')}</span>}
-                <span>{kernelWords(trans, session.kernel_name)}</span>
+                <span>{kernelWords(trans, oneLine(session.kernel_name, 60))}</span>
                 {memory !== null && <span>{memory}</span>}
               </span>
             </span>
@@ -144,7 +144,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
     const lines = [
       called,
       trans.__('State: %1', state),
-      trans.__('Kernel: %1', kernelWords(trans, each.kernel_name)),
+      trans.__('Kernel: %1', kernelWords(trans, oneLine(each.kernel_name, 60))),
       ...restarts(each.kernel_starts - 1),
       trans.__(
         'Isolation: %1. %2',

@@ -175,20 +175,6 @@ export function isolationMeaning(trans: TranslationBundle, isolation: Isolation)
   }
 }
 
-/** The name of a kernelspec; the server adds the isolation to it, as in `python3+sandbox`. */
-export function kernelWords(trans: TranslationBundle, name: string): string {
-  const [, plain = name, level] = /^(.+)\+(landlock|sandbox)$/.exec(name) ?? [];
-  const kernel = oneLine(plain, 60);
-  switch (level) {
-    case 'landlock':
-      return trans.__('%1, with Landlock', kernel);
-    case 'sandbox':
-      return trans.__('%1, sandboxed', kernel);
-    default:
-      return kernel;
-  }
-}
-
 export function troubleWords(trans: TranslationBundle, trouble: Trouble): string {
   switch (trouble) {
     case 'no-extension':

@@ -1,4 +1,4 @@
-/** Places of the panel and of views: all that JupyterLab needs to restore its layout. Their content is loaded after it. */
+/** Places of the panel and of views, and names of kernels: all that JupyterLab needs before its layout is restored. */
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { type MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';
@@ -9,6 +9,7 @@ import { BoxPanel, type Panel } from '@lumino/widgets';
 import { NO_ARGS, SESSION_ARGS, text } from '../commands/args';
 import { CommandIDs } from '../commands/ids';
 import { botIcon } from '../icons';
+import { nameIsolatedKernels } from '../kernelNames';
 import type { IServices } from '../panel/services';
 
 /** Of JupyterLab's own panels, the file browser has 100 and the running sessions 200. */
@@ -32,6 +33,7 @@ export const placesPlugin: JupyterFrontEndPlugin<Panel> = {
   optional: [ITranslator, ILayoutRestorer],
   activate: (app, translator: ITranslator | null, restorer: ILayoutRestorer | null) => {
     const trans = (translator ?? nullTranslator).load('jupyter_exec_ext');
+    nameIsolatedKernels(app.serviceManager.kernelspecs, trans);
     const place = new BoxPanel();
     place.id = 'jupyter-exec-ext-panel';
     place.title.icon = botIcon;

@@ -22,12 +22,8 @@ export const runningPlugin: JupyterFrontEndPlugin<void> = {
     if (managers === null) {
       return;
     }
-    const [{ RunningAgents }, { nameIsolatedKernels }] = await Promise.all([
-      import('../running'),
-      import('../kernelNames')
-    ]);
+    const { RunningAgents } = await import('../running');
     const trans = (translator ?? nullTranslator).load('jupyter_exec_ext');
-    nameIsolatedKernels(app.serviceManager.kernelspecs, trans);
     // Core shows what there is when the section is added, and hears of changes only while it is visible.
     const add = (): void => {
       if (model.state.info !== null) {

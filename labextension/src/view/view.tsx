@@ -8,20 +8,14 @@ import { merged } from '../model/merged';
 import { EMPTY, isOpen } from '../model/state';
 import { groups, isAlive, NO_FILTER } from '../model/view';
 import { CommandIDs } from '../commands/ids';
+import { kernelWords } from '../kernelNames';
 import { oneLine } from '../safety/text';
 import { NotYet, useIsNotYet } from '../panel/notYet';
 import { useRoving } from '../panel/roving';
 import { useExecState, useNow, useServices } from '../panel/services';
 import { Pages, Timeline, UNLISTED } from '../panel/timeline';
 import { useWhileVisible } from '../panel/visible';
-import {
-  isolationWords,
-  kernelWords,
-  ownerName,
-  sessionName,
-  sessionStateWords,
-  sizeWords
-} from '../panel/words';
+import { isolationWords, ownerName, sessionName, sessionStateWords, sizeWords } from '../panel/words';
 import { fittingMinutes, type IRange, RANGES } from './axis';
 import { Usage } from './charts';
 import { Lane, laneWords, Ticks } from './lane';
@@ -68,7 +62,7 @@ export function SessionView({ sessionId }: { sessionId: string }): React.ReactEl
           <span className={session.isolation === 'none' ? 'jex-Warn' : ''}>
             {isolationWords(trans, session.isolation)}
           </span>
-          <span>{kernelWords(trans, session.kernel_name)}</span>
+          <span>{kernelWords(trans, oneLine(session.kernel_name, 60))}</span>
         </span>
         {chooser}
       </div>
