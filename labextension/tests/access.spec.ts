@@ -14,7 +14,7 @@ const NOW = Date.parse('2026-06-01T00:00:00Z');
 
 describe('snippets', () => {
   const URL = 'https://hub.example/user/ada/';
-  const made = snippets(URL, 'jex_a_b', 'python3');
+  const made = snippets(URL, 'jex_a_b', 'python3', true);
 
   it('are for Python, AutoGen, clients of MCP and curl, with the place and the token', () => {
     expect(made.map(each => each.id)).toEqual(['python', 'autogen', 'mcp', 'curl']);
@@ -45,17 +45,27 @@ call -X DELETE "$api/sessions/$session"
 
   it('name the kernel where the usual one is not the default', () => {
     expect(made[1]?.code).toContain('from_url(url, token)) as executor');
-    expect(snippets(URL, 's', 'xeus')[1]?.code).toContain('from_url(url, token), "xeus") as executor');
-    expect(snippets(URL, 's', 'xeus')[2]?.code).toContain("agent.token --kernel='xeus'\n");
+    expect(snippets(URL, 's', 'xeus', true)[1]?.code).toContain('from_url(url, token), "xeus") as executor');
+    expect(snippets(URL, 's', 'xeus', true)[2]?.program).toContain("agent.token --kernel='xeus'\n");
+    expect(snippets(URL, 's', 'xeus', false)[2]?.code).toContain("agent.token --kernel='xeus'\n");
   });
 
   it('keep the token of a client of MCP in a file, and print a configuration without it', () => {
     expect(made[2]?.code).toBe(`(umask 077; cat >agent.token) <<'END'
 jex_a_b
 END
-# prints the configuration of Cursor; also: claude-code, vscode, codex
+# the configuration of Cursor; also: claude-code, vscode, codex
 jupyter exec mcp --print-config cursor --server 'https://hub.example/user/ada/' --token-file agent.token
 `);
+    expect(made[2]?.program).toBe(
+      "jupyter exec mcp --print-config cursor --stdio --server 'https://hub.example/user/ada/' --token-file agent.token\n"
+    );
+  });
+
+  it('have a client of MCP start a program where the server has no endpoint', () => {
+    const mcp = snippets(URL, 'jex_a_b', 'python3', false)[2];
+    expect(mcp?.code).toContain("--print-config cursor --stdio --server 'https://hub.example/user/ada/'");
+    expect(mcp?.program).toBeUndefined();
   });
 
   it('say how to install what they need', () => {
@@ -79,7 +89,7 @@ jupyter exec mcp --print-config cursor --server 'https://hub.example/user/ada/' 
   it('quote whatever a URL has', () => {
     expect(python('a"b\\c\n')).toBe('"a\\"b\\\\c\\n"');
     expect(shell("it's $x")).toBe("'it'\\''s $x'");
-    expect(snippets('http://h/', 's', 'k')[3]?.code).toContain("api='http://h/exec/v1'");
+    expect(snippets('http://h/', 's', 'k', true)[3]?.code).toContain("api='http://h/exec/v1'");
   });
 });
 

@@ -94,10 +94,21 @@ def _refused(agent: Agent) -> str:
 # Does what a client does with its configuration, which the snippet prints.
 MCP_CLIENT = """
 import asyncio, json, subprocess, sys
+import httpx2
 from mcp import Client, StdioServerParameters
+from mcp.client.streamable_http import streamable_http_client
 
 async def main(told):
-    async with Client(StdioServerParameters(**told)) as client:
+    if "url" not in told:
+        return await use(StdioServerParameters(**told))
+    with open("agent.token") as file:
+        token = file.read().strip()
+    headers = {name: value.replace("${env:JUPYTER_TOKEN}", token) for name, value in told["headers"].items()}
+    async with httpx2.AsyncClient(headers=headers) as http:
+        await use(streamable_http_client(told["url"], http_client=http))
+
+async def use(server):
+    async with Client(server) as client:
         print((await client.call_tool("execute_code", {"code": "print(6 * 7)"})).content[0].text)
 
 printed = subprocess.run(["bash", "-euo", "pipefail", "-c", sys.argv[1]], check=True, capture_output=True, text=True)
@@ -109,11 +120,12 @@ asyncio.run(main(json.loads(printed.stdout)["mcpServers"]["jupyter"]))
 
 def test_the_snippets_work_where_they_are_pasted(panel: Panel, section: Locator, tmp_path: Path) -> None:
     dialog = create(panel, section, "to paste", "trusted")
-    snippets, installs = {}, {}
+    installs, snippets, programs = {}, {}, {}
     for tab in dialog.get_by_role("tab").all():
         tab.click()
         title, shown = tab.inner_text(), dialog.get_by_role("tabpanel").locator("pre").all_inner_texts()
-        *installs[title], snippets[title] = shown
+        count = 0 if title == "curl" else 1
+        installs[title], snippets[title], programs[title] = shown[:count], shown[count], shown[count + 1 :]
     panel.accept("Done")
     commands = {
         "Python": [sys.executable, "-c"],
@@ -121,11 +133,13 @@ def test_the_snippets_work_where_they_are_pasted(panel: Panel, section: Locator,
         "MCP client": [sys.executable, "-c", MCP_CLIENT],
         "curl": ["bash", "-euo", "pipefail", "-c"],
     }
-    assert {title: len(lines) for title, lines in installs.items()} == dict.fromkeys(commands, 1) | {"curl": 0}
+    assert {title: len(texts) for title, texts in programs.items()} == dict.fromkeys(commands, 0) | {"MCP client": 1}
+    assert all(line.startswith("pip install ") for lines in installs.values() for line in lines)
     env = os.environ | {"PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-    for title, command in commands.items():
+    ways = [(title, snippets[title]) for title in commands] + [("MCP client", *programs["MCP client"])]
+    for title, snippet in ways:
         done = subprocess.run(
-            [*command, snippets[title]], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+            [*commands[title], snippet], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
         )
         assert done.returncode == 0, (title, done.stderr)
         assert "42" in done.stdout, (title, done.stdout)

@@ -23,7 +23,7 @@ const COPIED_SECONDS = 2;
 export async function showIssued(
   trans: TranslationBundle,
   issued: IIssued,
-  server: { url: string; kernelName: string }
+  server: { url: string; kernelName: string; hasMcp: boolean }
 ): Promise<void> {
   await showDialog({
     title: trans.__('Token “%1”', oneLine(tokenName(issued.token), 60)),
@@ -40,8 +40,9 @@ function Issued(props: {
   issued: IIssued;
   url: string;
   kernelName: string;
+  hasMcp: boolean;
 }): React.ReactElement {
-  const { trans, issued, url, kernelName } = props;
+  const { trans, issued, url, kernelName, hasMcp } = props;
   const { token, secret } = issued;
   const body = React.useRef<HTMLDivElement>(null);
   useOwnKeys(body);
@@ -51,7 +52,7 @@ function Issued(props: {
         {trans.__('The token is shown once. Anyone who has it can use it until %1.', until(token.expires_at))}
       </p>
       <Copyable trans={trans} what={trans.__('the token')} text={secret} />
-      <Snippets trans={trans} all={snippets(url, secret, kernelName)} scopes={token.scopes} />
+      <Snippets trans={trans} all={snippets(url, secret, kernelName, hasMcp)} scopes={token.scopes} />
     </div>
   );
 }
@@ -113,6 +114,17 @@ function Snippets(props: {
           what={trans.__('the snippet for %1', title)}
           text={snippet.code}
         />
+        {snippet.program !== undefined && (
+          <>
+            <h3>{trans.__('Or have the client start a program')}</h3>
+            <Copyable
+              key={`program ${snippet.id}`}
+              trans={trans}
+              what={trans.__('the snippet for a client that starts a program')}
+              text={snippet.program}
+            />
+          </>
+        )}
       </div>
     </>
   );

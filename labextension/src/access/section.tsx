@@ -75,7 +75,8 @@ function Tokens({ form }: { form: Switch }): React.ReactElement {
   const show = (issued: IIssued): Promise<void> =>
     showIssued(trans, issued, {
       url: model.client.settings.baseUrl,
-      kernelName: info?.default_kernel_name ?? 'python3'
+      kernelName: info?.default_kernel_name ?? 'python3',
+      hasMcp: info?.features.includes('mcp') ?? false
     });
   const close = (): void => {
     form.set(false);

@@ -3,6 +3,8 @@
 export interface ISnippet {
   readonly id: 'python' | 'autogen' | 'mcp' | 'curl';
   readonly code: string;
+  /** For a client that starts a program in place of connecting to a URL, if there is a choice. */
+  readonly program?: string;
   /** Installs what the code needs; null if it needs nothing of ours. */
   readonly install: string | null;
   /** The scopes without which it does not work. */
@@ -16,10 +18,17 @@ const NEEDS = ['sessions:create', 'sessions:delete', 'executions:create', 'execu
  *
  * @param url The server's base URL.
  * @param kernelName The server's default kernel.
+ * @param hasMcp Whether the server has an endpoint for clients of MCP.
  */
-export function snippets(url: string, secret: string, kernelName: string): ISnippet[] {
+export function snippets(url: string, secret: string, kernelName: string, hasMcp: boolean): ISnippet[] {
   const kernel = kernelName === 'python3' ? '' : `, ${python(kernelName)}`;
   const option = kernelName === 'python3' ? '' : ` --kernel=${shell(kernelName)}`;
+  const print = (...options: string[]): string =>
+    [
+      'jupyter exec mcp --print-config cursor',
+      ...options,
+      `--server ${shell(url)} --token-file agent.token`
+    ].join(' ');
   const place = [`url = ${python(url)}`, `token = ${python(secret)}`];
   return [
     {
@@ -57,9 +66,10 @@ export function snippets(url: string, secret: string, kernelName: string): ISnip
         "(umask 077; cat >agent.token) <<'END'",
         secret,
         'END',
-        '# prints the configuration of Cursor; also: claude-code, vscode, codex',
-        `jupyter exec mcp --print-config cursor --server ${shell(url)} --token-file agent.token${option}`
-      )
+        '# the configuration of Cursor; also: claude-code, vscode, codex',
+        hasMcp ? print() : print('--stdio') + option
+      ),
+      program: hasMcp ? lines(print('--stdio') + option) : undefined
     },
     {
       id: 'curl',
