@@ -152,6 +152,8 @@ class Part:
 
 
 _PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp")
+_MCP_ENDPOINT = ("endpoint", "gone_clients", "matrix")
+_MCP_PARTS = (*_MCP_ENDPOINT, "conformance", "figures")
 PARTS = {
     "corpus": Part("every hostile message and file, in kernels of all three kinds, on 100 servers", "1 h", run_corpus),
     "two-tokens": Part("one token hostile for ten minutes, another one beside it", "15 min", run_beside_another),
@@ -230,12 +232,27 @@ PARTS = {
     "mcp-clients": Part(
         "four clients of the Model Context Protocol, and its Inspector, on every host and behind nginx",
         "20 min",
-        _run_pytest(["tests/mcp", "--ignore=tests/mcp/test_conformance.py"]),
+        _run_pytest(["tests/mcp", *(f"--ignore=tests/mcp/test_{name}.py" for name in _MCP_PARTS)]),
     ),
     "mcp-conformance": Part(
         "the conformance suite of the Model Context Protocol, both revisions",
         "3 min",
         _run_pytest(["tests/mcp/test_conformance.py"]),
+    ),
+    "mcp-endpoint": Part(
+        "the endpoint of the Model Context Protocol on both hosts: rights, tools, tasks, and clients that are gone",
+        "10 min",
+        _run_pytest([f"tests/mcp/test_{name}.py" for name in _MCP_ENDPOINT]),
+    ),
+    "mcp-figures": Part(
+        "1,000 cancelled calls of the Model Context Protocol, 100 killed clients, and 200 clients at once",
+        "15 min",
+        _run_pytest(["tests/mcp/test_figures.py"]),
+    ),
+    "mcp-messages": Part(
+        "10,000 messages of the Model Context Protocol that no client would send",
+        "5 min",
+        _run_pytest(["tests/faults/test_fuzz_mcp.py"]),
     ),
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",

@@ -26,7 +26,7 @@ from .call_context import notification
 from .message_stream import MessageStream
 
 #: Protocol sessions of one principal, and of all together. Beyond them, the one that was unused longest ends.
-MAX_PER_PRINCIPAL = 100
+MAX_PER_PRINCIPAL = 500
 MAX_SESSIONS = 1000
 #: Requests that one client may have open at a time.
 MAX_CALLS = 64

@@ -209,7 +209,7 @@ def test_long_run_becomes_a_task_that_another_connection_reads(bearer: Bearer, s
     found = second.ask("tasks/get", asked)["result"]
     assert found["status"] == ("completed" if end == "done" else "cancelled")
     if end == "done":
-        assert found["result"]["structuredContent"]["text"] == "slept"
+        assert found["result"]["structuredContent"]["text"] == "slept\n"
     assert second.ask("tasks/cancel", asked)["result"]["resultType"] == "complete"
 
 
