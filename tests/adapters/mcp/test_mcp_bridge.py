@@ -10,7 +10,7 @@ from typing import Any
 import httpx2
 import pytest
 from mcp import Client, StdioServerParameters
-from mcp.types import JSONRPCNotification, JSONRPCRequest
+from mcp.types import ElicitResult, JSONRPCNotification, JSONRPCRequest
 
 from jupyter_exec_ext import AsyncExecClient, JupyterConnectionInfo, LocalJupyterServer
 from jupyter_exec_ext.adapters._mcp_bridge import _Passing, _ServerTransport, has_endpoint, tool_defaults
@@ -56,6 +56,24 @@ async def test_session_and_timeout_of_the_options_are_used_and_the_session_is_ke
             assert await text_of_run(agent, code="print(x)") == "3\n"
             assert "1 s" in await text_of_run(agent, code="while True: pass")
         assert (await session.run("print(x)")).stdout == "3\n"
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+async def test_questions_and_progress_reach_the_client(local_server: LocalJupyterServer, revision: str) -> None:
+    printed: list[str] = []
+
+    async def answer(context: Any, params: Any) -> ElicitResult:
+        return ElicitResult(action="accept", content={"value": f"Ada, asked {params.message}"})
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        printed.append(str(message))
+
+    started = program(local_server, _PROGRAM)
+    async with Client(started, mode=revision, elicitation_callback=answer) as agent:
+        code = "import time; print('begun', flush=True); time.sleep(1); print(input('name? '))"
+        result: Any = await agent.call_tool("execute_code", {"code": code}, progress_callback=note)
+    assert "Ada, asked name?" in result.content[0].text
+    assert printed[0] == "begun\n"
 
 
 def test_arguments_of_the_model_come_before_those_of_the_options() -> None:
