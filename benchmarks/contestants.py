@@ -84,4 +84,5 @@ def of_ours(kind: str, kernels: str = "plain", *options: str, pool: bool = False
 
 
 CLIENT, CLIENT_RUN, ASYNC_CLIENT = "ExecClient", "ExecClient.run", "AsyncExecClient"
+MCP_ENDPOINT = "exec/mcp"
 EXECUTOR = "JupyterCodeExecutor"

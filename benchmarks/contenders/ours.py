@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import base64
+import itertools
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
+
+import aiohttp
 
 from jupyter_exec_ext import AsyncExecClient, CodeBlock, ExecClient, JupyterCodeExecutor, JupyterConnectionInfo
 from jupyter_exec_ext.client.aio.session import AsyncExecSession
@@ -13,6 +17,9 @@ from jupyter_exec_ext.models import Execution
 
 from .load import Load
 from .worker import serve
+
+_REVISION = "2026-07-28"
+_META = "io.modelcontextprotocol/"
 
 
 def text_of(execution: Execution) -> str:
@@ -106,6 +113,44 @@ class AsyncSession:
         await self._session.close()
 
 
+class McpSession:
+    """A session that the tool `execute_code` of ``exec/mcp`` makes with its first run."""
+
+    def __init__(self, http: aiohttp.ClientSession) -> None:
+        self._http = http
+        self._session = ""
+        self._ids = itertools.count(1)
+
+    @classmethod
+    async def make(cls, url: str, token: str) -> McpSession:
+        """Make the client, which needs no handshake in the newest revision."""
+        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+        return cls(aiohttp.ClientSession(url, headers={**headers, "MCP-Protocol-Version": _REVISION}))
+
+    async def run(self, code: str) -> str:
+        """Run code and return what it printed."""
+        found = await self._call("execute_code", code=code, timeout_seconds=120)
+        self._session = found["session"]
+        record = found["execution"]
+        assert record["state"] == "ok", record
+        return str(record.get("stdout", ""))
+
+    async def _call(self, tool: str, **arguments: Any) -> dict[str, Any]:
+        meta = {f"{_META}protocolVersion": _REVISION, f"{_META}clientCapabilities": {}}
+        params = {"name": tool, "arguments": {**arguments, "session": self._session}, "_meta": meta}
+        request = {"jsonrpc": "2.0", "id": next(self._ids), "method": "tools/call", "params": params}
+        routing = {"Mcp-Method": "tools/call", "Mcp-Name": tool}
+        async with self._http.post("/exec/mcp", json=request, headers=routing) as answer:
+            found = (await answer.json())["result"]
+        assert not found.get("isError"), found
+        return dict(found["structuredContent"])
+
+    async def close(self) -> None:
+        """End the session."""
+        await self._call("end_session")
+        await self._http.close()
+
+
 class Executor:
     """AutoGen's name, on our server; it is made with what there is to know of the server."""
 
@@ -142,6 +187,7 @@ if __name__ == "__main__":
             "ExecClient": Session,
             "ExecClient.run": FreshRuns,
             "AsyncExecClient": AsyncSession.make,
+            "exec/mcp": McpSession.make,
             "JupyterCodeExecutor": Executor,
             "load": make_load,
         }
