@@ -157,7 +157,10 @@ async def _stop(call: ToolCall, starting: asyncio.Task[Run]) -> None:
     """Stop the code of a cancelled call, also if it has not begun yet."""
     with suppress(ExecError):  # it did not begin
         run = await starting
-        await call.engine.cancel(call.caller, run.execution_id)
+        if run.is_new_session and call.client_state is None:  # its client does not know its id
+            await call.engine.sessions.end(run.record.session_id, "its MCP client was gone")
+        else:
+            await call.engine.cancel(call.caller, run.execution_id)
 
 
 async def _start(call: ToolCall, asked: ExecuteCode) -> Run:

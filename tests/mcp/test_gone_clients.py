@@ -45,10 +45,10 @@ def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> float:
     return time.monotonic() - began
 
 
-def open_run(client: RawClient) -> requests.Response:
+def open_run(client: RawClient, **arguments: str) -> requests.Response:
     """Start code that sleeps, and return the open response once it runs."""
     code = f"print('started', flush=True)\n{_SLEEP}"
-    params = {"name": "execute_code", "arguments": {"code": code}, "_meta": {"progressToken": 1}}
+    params = {"name": "execute_code", "arguments": {"code": code, **arguments}, "_meta": {"progressToken": 1}}
     answer = client.open("tools/call", params)
     _, message = next(events(answer))
     assert message["method"] == "notifications/progress"
@@ -87,10 +87,36 @@ def test_delete_of_a_protocol_session_ends_its_sessions_at_once(bearer: Bearer) 
     assert client.delete() == client.post("tools/list").status_code == 404
 
 
+def ended(bearer: Bearer) -> list[str]:
+    """Return why sessions have ended."""
+    found = bearer.call("GET", "/sessions?ended=true").json()["sessions"]
+    return [each["ended_reason"] for each in found if each["state"] == "ended"]
+
+
 def test_closed_response_of_the_new_revision_stops_the_code_at_once(bearer: Bearer) -> None:
+    client = RawClient.of(bearer)
+    session = client.tool("start_session")["structuredContent"]["session"]
+    with open_run(client, session=session):
+        assert states(bearer) == ["busy"]
+    assert wait_for(lambda: states(bearer) == ["idle"]) < 3
+
+
+def test_session_that_a_closed_response_would_have_named_ends_with_it(bearer: Bearer) -> None:
     with open_run(RawClient.of(bearer)):
         assert states(bearer) == ["busy"]
-    assert wait_for(lambda: "busy" not in states(bearer)) < 3
+    wait_for(lambda: not states(bearer))
+    assert ended(bearer) == ["its MCP client was gone"]
+
+
+@only_in_full
+@pytest.mark.parametrize("seconds", [0.001, 0.01, 0.05, 0.1, 0.2, 0.4])
+def test_client_that_is_gone_while_its_session_starts_leaves_none(bearer: Bearer, seconds: float) -> None:
+    client = RawClient.of(bearer)
+    message = client.message("tools/call", {"name": "execute_code", "arguments": {"code": _SLEEP}})
+    with pytest.raises(requests.RequestException):
+        client.send(message, timeout=(5, seconds))
+    wait_for(lambda: not states(bearer))
+    assert ended(bearer) in (["its MCP client was gone"], [])
 
 
 def test_code_of_the_old_revision_runs_on_until_its_client_has_not_come_back(bearer: Bearer) -> None:
@@ -137,22 +163,22 @@ def test_server_that_stops_ends_open_streams(name: str, tmp_path: Path) -> None:
         session = bearer.session()
         wanted = {"resourceSubscriptions": [f"exec://session/{session}/files/x"]}
         streams = [modern.open("subscriptions/listen", {"notifications": wanted}), old.get(), open_run(old)]
-        ended: list[Any] = []
-        readers = [threading.Thread(target=read_to_end, args=(stream, ended)) for stream in streams]
+        ends: list[Any] = []
+        readers = [threading.Thread(target=read_to_end, args=(stream, ends)) for stream in streams]
         for reader in readers:
             reader.start()
         began = time.monotonic()
         stop(host.process)
         for reader in readers:
             reader.join(20)
-        assert len(ended) == 3 and time.monotonic() - began < 15
+        assert len(ends) == 3 and time.monotonic() - began < 15
         assert "Traceback" not in host.log_text(), host.log_text()[-3000:]
 
 
-def read_to_end(stream: requests.Response, ended: list[Any]) -> None:
+def read_to_end(stream: requests.Response, ends: list[Any]) -> None:
     try:
         for _ in stream.iter_content(None):
             pass
-        ended.append("ended")
+        ends.append("ended")
     except requests.RequestException as error:
-        ended.append(error)
+        ends.append(error)
