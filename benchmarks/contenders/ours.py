@@ -130,10 +130,9 @@ class McpSession:
     async def run(self, code: str) -> str:
         """Run code and return what it printed."""
         found = await self._call("execute_code", code=code, timeout_seconds=120)
-        self._session = found["session"]
-        record = found["execution"]
-        assert record["state"] == "ok", record
-        return str(record.get("stdout", ""))
+        self._session = found["structuredContent"]["session"]
+        texts = [block["text"] for block in found["content"]]
+        return "".join(text for text in texts if not text.startswith(("(no output)", "Session:")))
 
     async def _call(self, tool: str, **arguments: Any) -> dict[str, Any]:
         meta = {f"{_META}protocolVersion": _REVISION, f"{_META}clientCapabilities": {}}
@@ -143,7 +142,7 @@ class McpSession:
         async with self._http.post("/exec/mcp", json=request, headers=routing) as answer:
             found = (await answer.json())["result"]
         assert not found.get("isError"), found
-        return dict(found["structuredContent"])
+        return dict(found)
 
     async def close(self) -> None:
         """End the session."""
