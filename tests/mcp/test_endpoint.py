@@ -36,6 +36,12 @@ def bearer(host: Host) -> Bearer:
     return mint(host)
 
 
+@pytest.fixture
+def own_bearer(host: Host) -> Bearer:
+    """Return a token of the test's own, for sessions that count against its policy."""
+    return mint(host)
+
+
 @pytest.fixture(params=REVISIONS)
 def client(request: pytest.FixtureRequest, bearer: Bearer) -> RawClient:
     return RawClient.of(bearer, request.param)
@@ -220,8 +226,8 @@ def sleep(seconds: float) -> str:
 # --- sessions ---
 
 
-def test_two_clients_with_one_token_never_share_a_default_session(bearer: Bearer) -> None:
-    first, second = (RawClient.of(bearer, HANDSHAKE) for _ in range(2))
+def test_two_clients_with_one_token_never_share_a_default_session(own_bearer: Bearer) -> None:
+    first, second = (RawClient.of(own_bearer, HANDSHAKE) for _ in range(2))
     one = first.tool("execute_code", code="mine = 1")["structuredContent"]
     assert one["is_new_session"]
     assert first.tool("execute_code", code="mine")["structuredContent"]["session"] == one["session"]
@@ -230,8 +236,8 @@ def test_two_clients_with_one_token_never_share_a_default_session(bearer: Bearer
 
 
 @only_in_full
-def test_first_calls_at_once_make_one_default_session(bearer: Bearer) -> None:
-    client = RawClient.of(bearer, HANDSHAKE)
+def test_first_calls_at_once_make_one_default_session(own_bearer: Bearer) -> None:
+    client = RawClient.of(own_bearer, HANDSHAKE)
     found: list[str] = []
 
     def run() -> None:
@@ -245,8 +251,8 @@ def test_first_calls_at_once_make_one_default_session(bearer: Bearer) -> None:
     assert len(found) == 4 and len(set(found)) == 1
 
 
-def test_code_without_a_session_makes_one_and_says_its_id_in_the_new_revision(bearer: Bearer) -> None:
-    client = RawClient.of(bearer)
+def test_code_without_a_session_makes_one_and_says_its_id_in_the_new_revision(own_bearer: Bearer) -> None:
+    client = RawClient.of(own_bearer)
     first, second = (client.tool("execute_code", code="1") for _ in range(2))
     ids = [result["structuredContent"]["session"] for result in (first, second)]
     assert ids[0] != ids[1] and all(result["structuredContent"]["is_new_session"] for result in (first, second))
