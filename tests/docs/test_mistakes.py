@@ -89,7 +89,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 def hide_package(mistake: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the import of the package fail that the mistake is without."""
     if name := mistake.get("without"):
-        monkeypatch.setitem(sys.modules, name, None)
+        # Its modules, too: one that another test has loaded is found without the package.
+        loaded = [module for module in sys.modules if module.startswith(f"{name}.")]
+        for module in (name, *loaded):
+            monkeypatch.setitem(sys.modules, module, None)
         monkeypatch.delitem(sys.modules, f"jupyter_exec_ext.adapters.{name}", raising=False)
 
 
