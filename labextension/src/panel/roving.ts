@@ -31,9 +31,13 @@ export function useRoving(): {
       const lost = focused.current !== null && !focused.current.element.isConnected ? focused.current : null;
       if (lost !== null) {
         focused.current = null;
-        if (document.activeElement === document.body) {
-          all[Math.min(lost.at, all.length - 1)]?.focus(); // the row that has taken its place
-        }
+        // Later: the buttons of a row go while the focus is on its way to the next element, and then it is nowhere.
+        window.setTimeout(() => {
+          if (document.activeElement === document.body) {
+            const now = rows();
+            now[Math.min(lost.at, now.length - 1)]?.focus(); // the row that has taken its place
+          }
+        });
       }
       if (!all.some(row => row.tabIndex === 0)) {
         choose(all[0]);
