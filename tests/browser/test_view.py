@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import requests
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Locator, Request, expect
 
 from tests.browser.agents import Agent, running_agent
 from tests.browser.pages import Panel, change_theme, execute, ready
@@ -144,13 +144,19 @@ def test_axe_finds_nothing_in_the_views(panel: Panel, agent: Agent, theme: str) 
         change_theme(panel.page, THEMES[0])
 
 
+def keeps_layout_with(session_id: str, request: Request) -> bool:
+    """Return whether a request keeps JupyterLab's layout with the view of a session in it."""
+    return "/api/workspaces/" in request.url and request.method == "PUT" and session_id in (request.post_data or "")
+
+
 @only_in_full
 def test_a_view_is_opened_used_and_found_again_by_keyboard(panel: Panel, agent: Agent) -> None:
     session = agent("open", name="keys", kernel_name=FORKED)
     agent("run", session_id=session, code=WRITES)
     keyboard = panel.page.keyboard
     panel.row("keys").focus()
-    keyboard.press("Control+Enter")
+    with panel.page.expect_request(lambda each: keeps_layout_with(session, each)):  # a reload before would not find it
+        keyboard.press("Control+Enter")
     view = panel.page.locator(".jex-View:visible")
     row = view.locator(".jex-Execution .jex-Row-main")
     expect(row).to_have_attribute("aria-expanded", "true")
