@@ -22,7 +22,9 @@ _MISSING = (
 
 def is_installed() -> bool:
     """Return whether the SDK is there: the optional package ``mcp``."""
-    return find_spec("mcp_types") is not None and find_spec("mcp.server.runner") is not None
+    # Top-level names only: to find a submodule imports the SDK, which takes half a second (2026-11-27).
+    # `mcp_types` came with version 2.
+    return find_spec("mcp") is not None and find_spec("mcp_types") is not None
 
 
 class McpEndpoint:
