@@ -109,10 +109,10 @@ async def run_bridge(
                 anyio.create_task_group() as tasks,
             ):
                 from_server, to_server = server_streams
-                passing = _Passing(defaults)
+                relay = _MessageRelay(defaults)
                 tasks.start_soon(_renew_lease, http, url, lease_seconds / 3)
-                tasks.start_soon(passing.pass_back, from_server, to_client)
-                await passing.pass_on(from_client, to_server, to_client)
+                tasks.start_soon(relay.relay_to_client, from_server, to_client)
+                await relay.relay_to_server(from_client, to_server, to_client)
                 tasks.cancel_scope.cancel()
         finally:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_RELEASE_SECONDS):
@@ -128,7 +128,7 @@ async def _renew_lease(http: httpx2.AsyncClient, url: str, interval_seconds: flo
         await http.post(url, params={"no_track_activity": "1"}, json=message, headers=headers)
 
 
-class _Passing:
+class _MessageRelay:
     """Passes messages on, both ways."""
 
     def __init__(self, defaults: ToolDefaults) -> None:
@@ -136,7 +136,7 @@ class _Passing:
         self._handshake_id: Any = None
         self._version: str | None = None  # that of a handshake
 
-    async def pass_on(self, from_client: Any, to_server: Any, to_client: Any) -> None:
+    async def relay_to_server(self, from_client: Any, to_server: Any, to_client: Any) -> None:
         """Pass the client's messages on until it has no more."""
         async for item in from_client:
             if isinstance(item, Exception):
@@ -150,7 +150,7 @@ class _Passing:
             headers = self._headers_of(message)
             await to_server.send(SessionMessage(message, ClientMessageMetadata(headers=headers)))
 
-    async def pass_back(self, from_server: Any, to_client: Any) -> None:
+    async def relay_to_client(self, from_server: Any, to_client: Any) -> None:
         """Pass the server's messages on."""
         async for item in from_server:
             if isinstance(item, Exception):

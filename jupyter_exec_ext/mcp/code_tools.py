@@ -30,10 +30,10 @@ from ..errors import ExecError, InvalidRequest
 from ..models import Execution, ExecutionRequest, ExecutionState, StateEvent, StreamEvent, model_content
 from ..protocol.records_json import bare_to_json
 from ..protocol.strict_json import is_encodable
-from .own_sessions import choose_session, shortest
-from .questions import Question, answer_question, can_ask, next_question
+from .output_truncation import truncate_outputs
+from .questions import Question, answer_question, can_ask, wait_for_question
 from .resource_uris import file_uri
-from .short_outputs import with_short_outputs
+from .session_choice import choose_session, shortest
 from .task_records import TASK_AFTER_SECONDS, TASKS, task_of
 from .tool_call import Arguments, ToolCall, ToolResult, result
 
@@ -54,7 +54,7 @@ async def _at_once() -> None:
     pass
 
 
-class ExecuteCode(Arguments):
+class ExecuteCodeArguments(Arguments):
     """Arguments of `execute_code`."""
 
     code: str = Field(description="Source code to run; for Python as in a notebook's cell, with magics.")
@@ -129,7 +129,7 @@ class Run:
         )
 
 
-async def execute_code(call: ToolCall, asked: ExecuteCode) -> ToolResult:
+async def execute_code(call: ToolCall, arguments: ExecuteCodeArguments) -> ToolResult:
     """Run code, and wait for its end; a call that is cancelled stops it.
 
     Returns
@@ -140,7 +140,7 @@ async def execute_code(call: ToolCall, asked: ExecuteCode) -> ToolResult:
     """
     is_answer = call.params.request_state is not None
     # Shielded: cancelled halfway, it would leave a session or an execution that nothing ends.
-    starting = call.engine.background.start(_resume(call) if is_answer else _start(call, asked))
+    starting = call.engine.background.start(_resume(call) if is_answer else _start(call, arguments))
     try:
         run = await asyncio.shield(starting)
         result_ = await wait_and_ask(call, run)
@@ -163,14 +163,14 @@ async def _stop(call: ToolCall, starting: asyncio.Task[Run]) -> None:
             await call.engine.cancel(call.caller, run.execution_id)
 
 
-async def _start(call: ToolCall, asked: ExecuteCode) -> Run:
-    if not is_encodable(asked.code):
+async def _start(call: ToolCall, arguments: ExecuteCodeArguments) -> Run:
+    if not is_encodable(arguments.code):
         raise InvalidRequest("'code' must be valid Unicode; it has half of a surrogate pair")
-    chosen = await choose_session(call, asked.session, asked.kernel_name)
+    chosen = await choose_session(call, arguments.session, arguments.kernel_name)
     request = ExecutionRequest(
-        asked.code,
-        language=asked.language or None,
-        timeout_seconds=asked.timeout_seconds
+        arguments.code,
+        language=arguments.language or None,
+        timeout_seconds=arguments.timeout_seconds
         or shortest(_DEFAULT_TIMEOUT_SECONDS, (policy.max_execution_seconds for policy in call.caller.policies)),
         metadata=trace_of(call.context.meta),
         allow_input=can_ask(call.context),
@@ -227,10 +227,10 @@ def cancel_in_background(engine: ExecEngine, caller: Caller, execution_id: str) 
 async def wait_and_ask(call: ToolCall, run: Run) -> Execution | InputRequiredResult | dict[str, Any]:
     """Return the finished record, or what the client has to do before there is one.
 
-    Meanwhile the last lines of what is printed are reported, if the client wants that, and its user is asked.
+    Meanwhile the last lines of what is printed are reported, if the client wants that, and its user is arguments.
     """
     timeout_seconds = TASK_AFTER_SECONDS if call.has_extension(TASKS) else None
-    async with _helpers(call, run) as question:
+    async with _background_tasks(call, run) as question:
         waiting = asyncio.ensure_future(run.wait(timeout_seconds))
         either: list[asyncio.Future[Any]] = [waiting, question]
         try:
@@ -247,7 +247,7 @@ async def wait_and_ask(call: ToolCall, run: Run) -> Execution | InputRequiredRes
 
 
 @asynccontextmanager
-async def _helpers(call: ToolCall, run: Run) -> AsyncIterator[asyncio.Future[Question]]:
+async def _background_tasks(call: ToolCall, run: Run) -> AsyncIterator[asyncio.Future[Question]]:
     """Report progress and ask the client's user, within the block.
 
     Yields
@@ -270,7 +270,7 @@ async def _helpers(call: ToolCall, run: Run) -> AsyncIterator[asyncio.Future[Que
 
 
 async def _find_question(call: ToolCall, run: Run, found: asyncio.Future[Question]) -> None:
-    question = await next_question(call.caller, run.record, run.log, run.asked_seq)
+    question = await wait_for_question(call.caller, run.record, run.log, run.asked_seq)
     if question is not None:
         found.set_result(question)
 
@@ -278,7 +278,7 @@ async def _find_question(call: ToolCall, run: Run, found: asyncio.Future[Questio
 async def _ask_in_session(call: ToolCall, run: Run) -> None:
     """Ask the user of a client of the handshake revisions, which answers while the call goes on."""
     seq = 0
-    while (question := await next_question(call.caller, run.record, run.log, seq)) is not None:
+    while (question := await wait_for_question(call.caller, run.record, run.log, seq)) is not None:
         seq = question.seq
         answer = await call.context.session.elicit_form(
             question.message, question.schema, related_request_id=call.context.request_id
@@ -303,7 +303,7 @@ async def _report_progress(call: ToolCall, run: Run) -> None:
 
 def run_result(record: Execution, *, is_new_session: bool = False, notes: tuple[str, ...] = ()) -> CallToolResult:
     """Return what a run gave: texts and pictures, links to the files that it wrote, and its record."""
-    shown = with_short_outputs(record)
+    shown = truncate_outputs(record)
     content: list[ContentBlock] = []
     for part in shown.to_content():
         if isinstance(part, model_content.TextContent):

@@ -20,8 +20,8 @@ from pydantic import BaseModel, Field
 from ..engine.ports import FileReader
 from ..errors import InvalidRequest
 from ..models import FileInfo
-from .own_sessions import named_session
 from .resource_uris import file_uri, output_uri
+from .session_choice import named_session
 from .tool_call import Arguments, ToolCall, result
 
 #: Bytes of a file that one call returns at most, and by default.
@@ -35,14 +35,14 @@ _OFFSET = Field(0, ge=0, description="First byte to return.")
 _MAX_BYTES = Field(DEFAULT_READ_BYTES, ge=1, le=MAX_READ_BYTES, description="Highest number of bytes to return.")
 
 
-class ListFiles(Arguments):
+class ListFilesArguments(Arguments):
     """Arguments of `list_files`."""
 
     session: str = _SESSION
     path: str = Field("", description="Directory, relative to the session's working directory; all files below it.")
 
 
-class ReadFile(Arguments):
+class ReadFileArguments(Arguments):
     """Arguments of `read_file`."""
 
     path: str = Field(description="Path relative to the session's working directory.")
@@ -51,7 +51,7 @@ class ReadFile(Arguments):
     max_bytes: int = _MAX_BYTES
 
 
-class WriteFile(Arguments):
+class WriteFileArguments(Arguments):
     """Arguments of `write_file`."""
 
     path: str = Field(description="Path relative to the session's working directory; directories are made.")
@@ -60,7 +60,7 @@ class WriteFile(Arguments):
     session: str = _SESSION
 
 
-class DownloadOutput(Arguments):
+class DownloadOutputArguments(Arguments):
     """Arguments of `download_output`."""
 
     execution: str = Field(min_length=1, description="Id of the run whose record names the output in 'truncated'.")
@@ -113,10 +113,12 @@ class WrittenResult(BaseModel):
     created: bool = Field(description="False if there was a file before.")
 
 
-async def list_files(call: ToolCall, asked: ListFiles) -> CallToolResult:
+async def list_files(call: ToolCall, arguments: ListFilesArguments) -> CallToolResult:
     """List the files of a session."""
-    session_id = named_session(call, asked.session)
-    found = await call.engine.files.list(call.caller, session_id, asked.path, is_wanted=call.request.handler.is_wanted)
+    session_id = named_session(call, arguments.session)
+    found = await call.engine.files.list(
+        call.caller, session_id, arguments.path, is_wanted=call.request.handler.is_wanted
+    )
     files = [FileResult.of(session_id, info) for info in found.files]
     lines = [f"{info.path} ({info.size_bytes} bytes)" for info in found.files]
     if found.truncated:
@@ -126,26 +128,28 @@ async def list_files(call: ToolCall, asked: ListFiles) -> CallToolResult:
     return result(FilesResult(files=files, truncated=found.truncated), content)
 
 
-async def read_file(call: ToolCall, asked: ReadFile) -> CallToolResult:
+async def read_file(call: ToolCall, arguments: ReadFileArguments) -> CallToolResult:
     """Read a part of a file."""
-    session_id = named_session(call, asked.session)
-    reader = await call.engine.files.open(call.caller, session_id, asked.path)
-    return await _content(reader, file_uri(session_id, asked.path), asked.offset, asked.max_bytes)
+    session_id = named_session(call, arguments.session)
+    reader = await call.engine.files.open(call.caller, session_id, arguments.path)
+    return await _content(reader, file_uri(session_id, arguments.path), arguments.offset, arguments.max_bytes)
 
 
-async def download_output(call: ToolCall, asked: DownloadOutput) -> CallToolResult:
+async def download_output(call: ToolCall, arguments: DownloadOutputArguments) -> CallToolResult:
     """Read a part of an output that the execution's record leaves out."""
-    reader = await call.engine.outputs.open(call.caller, asked.execution, asked.name)
-    return await _content(reader, output_uri(asked.execution, asked.name), asked.offset, asked.max_bytes)
+    reader = await call.engine.outputs.open(call.caller, arguments.execution, arguments.name)
+    return await _content(
+        reader, output_uri(arguments.execution, arguments.name), arguments.offset, arguments.max_bytes
+    )
 
 
-async def write_file(call: ToolCall, asked: WriteFile) -> CallToolResult:
+async def write_file(call: ToolCall, arguments: WriteFileArguments) -> CallToolResult:
     """Write a file as a whole."""
-    if asked.text and asked.base64:
+    if arguments.text and arguments.base64:
         raise InvalidRequest("give the content as 'text' or as 'base64', not both")
-    data = _decode(asked.base64) if asked.base64 else asked.text.encode("utf-8", "surrogatepass")
-    session_id = named_session(call, asked.session)
-    writer = await call.engine.files.create(call.caller, session_id, asked.path, len(data))
+    data = _decode(arguments.base64) if arguments.base64 else arguments.text.encode("utf-8", "surrogatepass")
+    session_id = named_session(call, arguments.session)
+    writer = await call.engine.files.create(call.caller, session_id, arguments.path, len(data))
     try:
         await writer.write(data)
         info, created = await writer.commit()

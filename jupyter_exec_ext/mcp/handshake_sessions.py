@@ -6,7 +6,6 @@ Such a session belongs to the caller that opened it; to any other it does not ex
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -197,6 +196,5 @@ class HandshakeSessions:
 
     async def close(self) -> None:
         """End all of them."""
-        with contextlib.suppress(KeyError):
-            while self._sessions:
-                await self.remove(next(iter(self._sessions.values())))
+        while self._sessions:
+            await self.remove(next(iter(self._sessions.values())))

@@ -1,4 +1,4 @@
-"""Leases: the sessions that a client has made end soon after it stops to renew its lease, and not with the idle time.
+"""Leases: a client's sessions end soon after it stops renewing its lease, well before their idle time is over.
 
 The program at standard input and output (`adapters.mcp`) holds one. It names its lease in a header of each request, and
 sends a message in time if there is nothing else to send. If it is killed, its sessions end once the lease runs out.

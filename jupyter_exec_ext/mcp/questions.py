@@ -81,13 +81,13 @@ def can_ask(context: ServerRequestContext[Any, Any]) -> bool:
     return elicitation is not None and (elicitation.form is not None or elicitation.url is None)
 
 
-def may_approve(caller: Caller) -> bool:
+def can_approve(caller: Caller) -> bool:
     """Return whether a caller's code can be approved in its client."""
     required = [policy for policy in caller.policies if policy.approval.mode != NEVER]
     return all(policy.approve_in_client for policy in required)
 
 
-async def next_question(caller: Caller, record: Execution, log: EventLog, after: int) -> Question | None:
+async def wait_for_question(caller: Caller, record: Execution, log: EventLog, after: int) -> Question | None:
     """Return the first question after an event; None if the execution ends without one."""
     async for batch in follow(log, after):
         for entry in batch:
@@ -103,7 +103,7 @@ def _question_of(entry: LogEntry, caller: Caller, record: Execution) -> Question
         prompt = str(asked["prompt"])[:_MAX_SHOWN_CHARACTERS] or "The code asks for input."
         return None if asked["password"] else Question(INPUT, entry.seq, prompt)
     is_approval = entry.type == StateEvent.type and json.loads(entry.line)["state"] == ExecutionState.AWAITING_APPROVAL
-    if not is_approval or not may_approve(caller):
+    if not is_approval or not can_approve(caller):
         return None
     why = record.approval.why if record.approval is not None else "the policy requires it"
     code = record.code[:_MAX_SHOWN_CHARACTERS]
@@ -111,7 +111,7 @@ def _question_of(entry: LogEntry, caller: Caller, record: Execution) -> Question
     return Question(APPROVAL, entry.seq, f"This code needs your approval: {why}.\n\n{code}{cut}")
 
 
-async def pending_question(engine: ExecEngine, caller: Caller, record: Execution) -> Question | None:
+async def find_pending_question(engine: ExecEngine, caller: Caller, record: Execution) -> Question | None:
     """Return the question that an execution waits with now; None if there is none for the client."""
     session = await engine.get_session(caller, record.session_id)
     if record.state is ExecutionState.RUNNING and session.waits_for != INPUT:
@@ -144,7 +144,7 @@ async def answer_question(
             await engine.answer_input(caller, execution_id, value)
     elif kind == INPUT and answer.action == "decline":
         await engine.cancel(caller, execution_id)
-    elif kind == APPROVAL and answer.action != "cancel" and may_approve(caller):
+    elif kind == APPROVAL and answer.action != "cancel" and can_approve(caller):
         approve = answer.action == "accept" and content.get("approve") is True
         reason = content.get("reason")
         remark = reason[:_MAX_SHOWN_CHARACTERS] if isinstance(reason, str) else "" if approve else _IN_CLIENT

@@ -1,4 +1,4 @@
-"""MCP server: the SDK's low-level server with our tools, resources and tasks."""
+"""MCP server: joins the SDK's low-level server with our tools, resources and tasks, behind a transport."""
 
 from __future__ import annotations
 

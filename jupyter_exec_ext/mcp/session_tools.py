@@ -8,11 +8,11 @@ from mcp.types import CallToolResult, TextContent
 from pydantic import BaseModel, Field
 
 from ..models import Session
-from .own_sessions import make_session, named_session
+from .session_choice import make_session, named_session
 from .tool_call import Arguments, ToolCall, result
 
 
-class StartSession(Arguments):
+class StartSessionArguments(Arguments):
     """Arguments of `start_session`."""
 
     kernel_name: str = Field("", description="Kernelspec, such as 'python3' or 'ir'; by default the server's.")
@@ -23,13 +23,13 @@ class NoArguments(Arguments):
     """Arguments of a tool that takes none."""
 
 
-class OneSession(Arguments):
+class SessionArguments(Arguments):
     """Arguments of a tool for one session."""
 
     session: str = Field("", description="Id of the session; by default the one that this client uses.")
 
 
-class EndSession(Arguments):
+class EndSessionArguments(Arguments):
     """Arguments of `end_session`."""
 
     session: str = Field(min_length=1, description="Id of the session.")
@@ -79,9 +79,9 @@ class EndedResult(BaseModel):
     ended: bool
 
 
-async def start_session(call: ToolCall, asked: StartSession) -> CallToolResult:
+async def start_session(call: ToolCall, arguments: StartSessionArguments) -> CallToolResult:
     """Start a session with a kernel of its own."""
-    session, notes = await make_session(call, asked.kernel_name, asked.name)
+    session, notes = await make_session(call, arguments.kernel_name, arguments.name)
     return _described(session, notes)
 
 
@@ -90,24 +90,26 @@ def _described(session: Session, notes: Sequence[str] = ()) -> CallToolResult:
     return result(found, [TextContent(text=text) for text in (found.to_text(), *notes)])
 
 
-async def list_sessions(call: ToolCall, asked: NoArguments) -> CallToolResult:
+async def list_sessions(call: ToolCall, arguments: NoArguments) -> CallToolResult:
     """List the caller's sessions."""
     found = [SessionResult.of(session) for session in await call.engine.list_sessions(call.caller)]
     text = "\n".join(session.to_text() for session in found) or "(no sessions)"
     return result(SessionsResult(sessions=found), [TextContent(text=text)])
 
 
-async def end_session(call: ToolCall, asked: EndSession) -> CallToolResult:
+async def end_session(call: ToolCall, arguments: EndSessionArguments) -> CallToolResult:
     """End a session."""
-    await call.engine.delete_session(call.caller, asked.session)
-    return result(EndedResult(session=asked.session, ended=True), [TextContent(text=f"{asked.session} has ended")])
+    await call.engine.delete_session(call.caller, arguments.session)
+    return result(
+        EndedResult(session=arguments.session, ended=True), [TextContent(text=f"{arguments.session} has ended")]
+    )
 
 
-async def interrupt_session(call: ToolCall, asked: OneSession) -> CallToolResult:
+async def interrupt_session(call: ToolCall, arguments: SessionArguments) -> CallToolResult:
     """Interrupt a session's running code."""
-    return _described(await call.engine.interrupt_session(call.caller, named_session(call, asked.session)))
+    return _described(await call.engine.interrupt_session(call.caller, named_session(call, arguments.session)))
 
 
-async def restart_session(call: ToolCall, asked: OneSession) -> CallToolResult:
+async def restart_session(call: ToolCall, arguments: SessionArguments) -> CallToolResult:
     """Give a session a fresh kernel."""
-    return _described(await call.engine.restart_session(call.caller, named_session(call, asked.session)))
+    return _described(await call.engine.restart_session(call.caller, named_session(call, arguments.session)))

@@ -20,7 +20,7 @@ from ..server.gate import Access
 from ..server.rights import CONTROL_EXECUTIONS, READ_EXECUTIONS
 from .code_tools import cancel_in_background, run_result
 from .mcp_handler import McpRequest
-from .questions import Question, answer_question, can_ask, pending_question
+from .questions import Question, answer_question, can_ask, find_pending_question
 from .task_records import TASKS, task_of
 from .tool_call import has_extension
 
@@ -80,7 +80,7 @@ class Tasks:
     async def _question(self, context: Context, record: Execution) -> Question | None:
         if record.state.finished or not can_ask(context):
             return None
-        return await pending_question(self._engine, _caller(context), record)
+        return await find_pending_question(self._engine, _caller(context), record)
 
     async def _record(self, context: Context, task_id: str, access: Access) -> Execution:
         if not has_extension(context, TASKS):

@@ -28,14 +28,14 @@ from ..server.rights import (
     RUN_CODE,
     WRITE_FILES,
 )
-from .code_tools import ExecuteCode, RunResult, execute_code
+from .code_tools import ExecuteCodeArguments, RunResult, execute_code
 from .file_tools import (
     ContentResult,
-    DownloadOutput,
+    DownloadOutputArguments,
     FilesResult,
-    ListFiles,
-    ReadFile,
-    WriteFile,
+    ListFilesArguments,
+    ReadFileArguments,
+    WriteFileArguments,
     WrittenResult,
     download_output,
     list_files,
@@ -45,12 +45,12 @@ from .file_tools import (
 from .mcp_handler import McpRequest
 from .session_tools import (
     EndedResult,
-    EndSession,
+    EndSessionArguments,
     NoArguments,
-    OneSession,
+    SessionArguments,
     SessionResult,
     SessionsResult,
-    StartSession,
+    StartSessionArguments,
     end_session,
     interrupt_session,
     list_sessions,
@@ -68,7 +68,7 @@ TOOLS = (
         "Run code in a Jupyter session and return what it prints and shows, including pictures, and any error. "
         "Variables, imports and definitions are kept in the session from one call to the next. The value of the last "
         "expression is shown. Files that the code writes to its working directory are linked.",
-        ExecuteCode,
+        ExecuteCodeArguments,
         RunResult,
         (RUN_CODE,),
         execute_code,
@@ -80,7 +80,7 @@ TOOLS = (
         "Start a session",
         "Start a session with a kernel of its own, and return its id. execute_code makes one by itself; use this for "
         "another kernel, or for several sessions side by side.",
-        StartSession,
+        StartSessionArguments,
         SessionResult,
         (CREATE_SESSION,),
         start_session,
@@ -100,7 +100,7 @@ TOOLS = (
         "end_session",
         "End a session",
         "End a session and its kernel; its variables are gone. Do this when its work is done.",
-        EndSession,
+        EndSessionArguments,
         EndedResult,
         (DELETE_SESSIONS,),
         end_session,
@@ -110,7 +110,7 @@ TOOLS = (
         "interrupt_session",
         "Interrupt a session",
         "Interrupt the running code of a session, as Ctrl-C would; variables are kept.",
-        OneSession,
+        SessionArguments,
         SessionResult,
         (CONTROL_EXECUTIONS,),
         interrupt_session,
@@ -120,7 +120,7 @@ TOOLS = (
         "restart_session",
         "Restart a session",
         "Give a session a fresh kernel; its variables are gone, its files stay.",
-        OneSession,
+        SessionArguments,
         SessionResult,
         (CONTROL_EXECUTIONS,),
         restart_session,
@@ -130,7 +130,7 @@ TOOLS = (
         "list_files",
         "List files",
         "List the files in a session's working directory.",
-        ListFiles,
+        ListFilesArguments,
         FilesResult,
         (READ_FILES,),
         list_files,
@@ -141,7 +141,7 @@ TOOLS = (
         "read_file",
         "Read a file",
         "Read a file of a session, or a part of it.",
-        ReadFile,
+        ReadFileArguments,
         ContentResult,
         (READ_FILES,),
         read_file,
@@ -152,7 +152,7 @@ TOOLS = (
         "write_file",
         "Write a file",
         "Write a file into a session's working directory; one that is there is replaced.",
-        WriteFile,
+        WriteFileArguments,
         WrittenResult,
         (WRITE_FILES,),
         write_file,
@@ -163,7 +163,7 @@ TOOLS = (
         "download_output",
         "Read a long output",
         "Read an output that was too long for the answer of execute_code, which names it in execution.truncated.",
-        DownloadOutput,
+        DownloadOutputArguments,
         ContentResult,
         (READ_EXECUTIONS,),
         download_output,
@@ -199,13 +199,13 @@ class Tools:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
         call = ToolCall(self._engine, context, params, self._note_changes)
         try:
-            asked = tool.arguments.model_validate(params.arguments or {})
+            arguments = tool.arguments.model_validate(params.arguments or {})
         except ValidationError as error:
             return failure(_mistakes(error))
         try:
             for right in tool.rights:
                 await call.request.check(right)
-            run = tool.run(call, asked)
+            run = tool.run(call, arguments)
             return await (run if tool.is_cancellable else asyncio.shield(self._engine.background.start(run)))
         except ExecError as error:
             call.request.handler.record_if_denied(error)

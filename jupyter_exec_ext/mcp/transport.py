@@ -1,4 +1,4 @@
-"""Streamable HTTP transport: decides about one message of a client, and starts what handles it.
+"""Streamable HTTP transport: validates each message of a client, and dispatches it to its handler.
 
 It knows nothing of Tornado and of our tools: any low-level server of the official SDK can be behind it. There was no
 need for the SDK's ASGI application, since its core handles single requests (`ServerRunner.on_request`).

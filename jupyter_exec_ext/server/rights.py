@@ -1,4 +1,4 @@
-"""Rights that endpoints need, for the route table and for MCP's tools, which are other ways to the same verbs."""
+"""Rights that operations need: shared by the route table and MCP's tools."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import ElicitResult, JSONRPCNotification, JSONRPCRequest
 
 from jupyter_exec_ext import AsyncExecClient, JupyterConnectionInfo, LocalJupyterServer
-from jupyter_exec_ext.adapters._mcp_bridge import _Passing, _ServerTransport, has_endpoint, tool_defaults
+from jupyter_exec_ext.adapters._mcp_bridge import _MessageRelay, _ServerTransport, has_endpoint, tool_defaults
 from tests.adapters.mcp.test_mcp_ends import REVISIONS, program
 
 _PROGRAM = ["-m", "jupyter_exec_ext.adapters.mcp", "--server"]
@@ -77,7 +77,7 @@ async def test_questions_and_progress_reach_the_client(local_server: LocalJupyte
 
 
 def test_arguments_of_the_model_come_before_those_of_the_options() -> None:
-    passing = _Passing(tool_defaults("ir", 5.0, None))
+    passing = _MessageRelay(tool_defaults("ir", 5.0, None))
     request = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "execute_code"})
     passing._add_defaults(request)
     assert request.params == {"name": "execute_code", "arguments": {"kernel_name": "ir", "timeout_seconds": 5.0}}
@@ -103,12 +103,12 @@ def test_headers_repeat_what_a_request_of_the_new_revision_says(
 ) -> None:
     request = JSONRPCRequest(jsonrpc="2.0", id=1, method=method, params={**params, "_meta": _META})
     expected = {"mcp-protocol-version": "2026-07-28", "mcp-method": method}
-    assert _Passing({})._headers_of(request) == expected | ({} if name is None else {"mcp-name": name})
+    assert _MessageRelay({})._headers_of(request) == expected | ({} if name is None else {"mcp-name": name})
 
 
 def test_message_before_a_handshake_has_no_headers() -> None:
     message = JSONRPCNotification(jsonrpc="2.0", method="notifications/cancelled", params={"requestId": 1})
-    assert _Passing({})._headers_of(message) == {}
+    assert _MessageRelay({})._headers_of(message) == {}
 
 
 async def test_server_without_the_endpoint_or_with_another_token_has_none(local_server: LocalJupyterServer) -> None:

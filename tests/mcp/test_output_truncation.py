@@ -1,16 +1,16 @@
-"""Short outputs: what is left of long texts, and what is never cut."""
+"""Output truncation: what is left of long texts, and what is never cut."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jupyter_exec_ext.mcp.short_outputs import KEPT_CHARACTERS, KEPT_OUTPUTS, with_short_outputs
+from jupyter_exec_ext.mcp.output_truncation import KEPT_CHARACTERS, KEPT_OUTPUTS, truncate_outputs
 from jupyter_exec_ext.models import Execution, ExecutionState
 
 
 def shortened(output: dict[str, Any]) -> dict[str, Any]:
     record = Execution("exe", "ses", ExecutionState.OK, "", "2026-01-01T00:00:00Z", outputs=(output,))
-    return dict(with_short_outputs(record).outputs[0])
+    return dict(truncate_outputs(record).outputs[0])
 
 
 def test_long_text_keeps_its_ends_and_says_how_much_is_left_out() -> None:
@@ -33,7 +33,7 @@ def test_long_lines_of_a_traceback_are_cut() -> None:
 def test_middle_of_many_outputs_is_left_out_with_a_note() -> None:
     outputs = tuple({"output_type": "stream", "name": "stdout", "text": f"{n} "} for n in range(2 * KEPT_OUTPUTS + 3))
     record = Execution("exe", "ses", ExecutionState.OK, "", "2026-01-01T00:00:00Z", outputs=outputs)
-    found = with_short_outputs(record).outputs
+    found = truncate_outputs(record).outputs
     assert len(found) == 2 * KEPT_OUTPUTS + 1
     assert found[KEPT_OUTPUTS]["text"] == "\n[... 3 outputs left out ...]\n"
     assert found[-1] == outputs[-1]

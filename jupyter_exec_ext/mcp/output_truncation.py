@@ -1,4 +1,4 @@
-"""Short outputs: the ends of long texts in an execution's outputs, before they are cleaned for a model.
+"""Output truncation: keeps the head and the tail of long texts, before they are cleaned for a model.
 
 Cleaning takes 0.1 s for each million characters (2026-11-27), and a model gets 20,000 bytes at most. Pure.
 """
@@ -16,7 +16,7 @@ KEPT_CHARACTERS = 50_000
 KEPT_OUTPUTS = 100
 
 
-def with_short_outputs(execution: Execution) -> Execution:
+def truncate_outputs(execution: Execution) -> Execution:
     """Return the execution without the middle of long texts and of many outputs; pictures stay as they are."""
     outputs = list(execution.outputs)
     left_out = len(outputs) - 2 * KEPT_OUTPUTS

@@ -1,4 +1,4 @@
-"""Sessions of MCP clients: the default one of a protocol session, new ones, and room for them.
+"""Session choice: finds or creates the session for a tool call, and frees room for it.
 
 A session that MCP has made is marked in its metadata, and ends after `ExecEngine.mcp_idle_seconds` without use. While a
 client of the handshake revisions keeps its GET open, or a client renews its lease, its sessions count as used.
@@ -24,7 +24,7 @@ _DEFAULT, _MADE, _LOCK = "default_session", "made_sessions", "lock"
 
 
 @dataclass(frozen=True)
-class ChosenSession:
+class SessionChoice:
     """A session for a call.
 
     Parameters
@@ -40,14 +40,14 @@ class ChosenSession:
     notes: tuple[str, ...] = ()
 
 
-async def choose_session(call: ToolCall, asked: str, kernel_name: str) -> ChosenSession:
+async def choose_session(call: ToolCall, requested_id: str, kernel_name: str) -> SessionChoice:
     """Return the session for code: the one asked for, the client's default one, or a new one."""
-    if asked:
-        return ChosenSession(asked)
+    if requested_id:
+        return SessionChoice(requested_id)
     state = call.client_state
     if state is None:
         session, more = await make_session(call, kernel_name)
-        return ChosenSession(session.id, True, more)
+        return SessionChoice(session.id, True, more)
     # Two first calls at once must not make two sessions.
     async with state.setdefault(_LOCK, asyncio.Lock()):
         notes: tuple[str, ...] = ()
@@ -55,11 +55,11 @@ async def choose_session(call: ToolCall, asked: str, kernel_name: str) -> Chosen
         if default is not None:
             ended = await _find_ended(call, default)
             if ended is None:
-                return ChosenSession(default)
+                return SessionChoice(default)
             notes = (ended,)
         session, more = await make_session(call, kernel_name)
         state[_DEFAULT] = session.id
-        return ChosenSession(session.id, True, (*notes, *more))
+        return SessionChoice(session.id, True, (*notes, *more))
 
 
 async def _find_ended(call: ToolCall, session_id: str) -> str | None:
@@ -75,7 +75,7 @@ async def _find_ended(call: ToolCall, session_id: str) -> str | None:
     return f"The session before this one has ended ({reason}): variables, imports and definitions are gone."
 
 
-def named_session(call: ToolCall, asked: str) -> str:
+def named_session(call: ToolCall, requested_id: str) -> str:
     """Return the session for files: the one asked for, or the client's default one.
 
     Raises
@@ -84,9 +84,9 @@ def named_session(call: ToolCall, asked: str) -> str:
         If there is neither.
     """
     default: str | None = (call.client_state or {}).get(_DEFAULT)
-    if not asked and default is None:
+    if not requested_id and default is None:
         raise InvalidRequest("name the 'session'; execute_code and start_session return its id, list_sessions has all")
-    return asked or str(default)
+    return requested_id or str(default)
 
 
 async def make_session(call: ToolCall, kernel_name: str = "", name: str = "") -> tuple[Session, tuple[str, ...]]:
