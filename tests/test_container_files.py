@@ -20,6 +20,7 @@ import requests
 from jupyter_exec_ext import ExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.executors.containers.container_image import DOCKERFILE
 from tests.support import canaries
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, clean_environment, free_port, stop, wait_until_ready
 
 CONTAINERS = Path(__file__).parent.parent / "containers"
@@ -99,6 +100,7 @@ def started(kind: str, home: Path, token: str | None, **env: str) -> Iterator[Ho
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("given", ["TOKEN", "JUPYTER_TOKEN", "JUPYTER_TOKEN_FILE"])
+@only_in_full
 def test_what_they_start_takes_the_token_in_three_ways(kind: str, given: str, tmp_path: Path) -> None:
     token = canaries.note(secrets.token_hex(16))
     (tmp_path / "secret").write_text(token + "\n")

@@ -19,6 +19,7 @@ from jupyter_exec_ext.errors import ConnectionFailed, KernelSpecNotFound, Sessio
 from jupyter_exec_ext.executors.function_loading import FunctionsModule
 from jupyter_exec_ext.models import Execution
 from tests.adapters.beacon import beacon
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, free_port, running_host
 
 
@@ -152,6 +153,7 @@ async def test_functions_are_in_the_fresh_kernel_of_a_given_session_that_was_fir
         assert (await session.run("double(21)")).to_text() == "42"
 
 
+@only_in_full
 async def test_a_server_that_is_not_there_or_goes_away(tmp_path: Path) -> None:
     with pytest.raises(ConnectionFailed):
         await CodeSession(f"http://127.0.0.1:{free_port()}/").run("1")

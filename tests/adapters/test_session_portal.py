@@ -22,6 +22,7 @@ from jupyter_exec_ext.adapters._tool_text import NotRun
 from jupyter_exec_ext.errors import SessionEnded
 from jupyter_exec_ext.models import Execution, ExecutionState
 from tests.adapters.doorbell import Doorbell
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, running_host
 
 
@@ -104,6 +105,7 @@ async def test_cancelling_a_waiting_run_keeps_the_running_one(session: SessionPo
     assert (await session.run_async("print('touched' in globals())")).to_text() == "False\n"
 
 
+@only_in_full
 async def test_ended_kernel_is_reported_and_then_replaced(plain_server: Host) -> None:
     with SessionPortal(plain_server.info) as session:
         await session.run_async("x = 1")

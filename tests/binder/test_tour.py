@@ -100,6 +100,7 @@ def check_shown(shown: str, decision: str) -> None:
         pytest.param(reject, "rejected - rejected by", id="rejects", marks=only_in_full),
     ],
 )
+@only_in_full
 def test_tour_shows_what_a_person_decides(decide: Decide, shown: str, tmp_path: Path) -> None:
     with running_host("lab", tmp_path, env={"JUPYTER_CONFIG_PATH": str(CONFIG.parent)}) as host:
         with person(host, decide):

@@ -13,6 +13,7 @@ from jupyter_exec_ext.client import JupyterConnectionInfo
 from jupyter_exec_ext.client.local_servers import find_connection
 from tests.cli.test_cli import jupyter_exec
 from tests.client.test_local_servers import API, note, runtime, server  # noqa: F401  # a fixture among them
+from tests.support.full import only_in_full
 from tests.support.hosts import Host
 
 NOWHERE = "http://127.0.0.1:9/"
@@ -110,6 +111,7 @@ def test_none_is_refused_where_no_server_can_be_started(capsys: pytest.CaptureFi
     assert "has no session yet" in refused
 
 
+@only_in_full
 def test_run_with_server_none_starts_a_gateway_of_its_own(tmp_path: Path) -> None:
     elsewhere = {"JUPYTER_EXEC_SERVER": NOWHERE}
     done = jupyter_exec(tmp_path, "run", "-c", "print(6 * 7)", "--server", "none", env=elsewhere)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext.cli import gateway_app
+from tests.support.full import only_in_full
 from tests.support.hosts import clean_environment
 
 # A gateway whose idle connections end soon; prints its port.
@@ -26,6 +27,7 @@ gateway_app.launch(
 """
 
 
+@only_in_full
 def test_a_connection_without_a_request_is_closed(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", GATEWAY],

@@ -56,6 +56,7 @@ def test_a_session_at_a_hub_outlives_the_commands_that_use_it(hub: HubHost, tmp_
         assert token["env"]["JUPYTER_TOKEN"] not in done.stdout + done.stderr
 
 
+@only_in_full
 def test_run_stops_the_server_that_it_has_started_for_a_user(hub: HubHost, tmp_path: Path) -> None:
     (tmp_path / "token").write_text(hub.hub_token)
     code = "import time; print('runs', flush=True); time.sleep(600)"

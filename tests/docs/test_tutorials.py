@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.tutorials import AGENT_TOKEN, RUN_CODE, Newcomer, follow_tutorial
+from tests.support.full import only_in_full
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -16,5 +17,6 @@ def test_tutorial_on_running_code(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("sandbox")
+@only_in_full
 def test_tutorial_on_a_token_for_an_agent(tmp_path: Path) -> None:
     follow_tutorial(AGENT_TOKEN, tmp_path, Newcomer())

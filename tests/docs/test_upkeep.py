@@ -51,6 +51,7 @@ def store_of(home: Path, env: dict[str, str]) -> Path:
     return Path(env.get("XDG_DATA_HOME", home / ".local" / "share")) / "jupyter" / "jupyter_exec_ext"
 
 
+@only_in_full
 def test_backup_of_a_running_server_is_restored(tmp_path: Path) -> None:
     home = tmp_path / "lab"
     lab = account(home)

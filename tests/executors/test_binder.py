@@ -35,6 +35,7 @@ from jupyter_exec_ext.executors import LaunchProgress
 from jupyter_exec_ext.executors.binder import build_path
 from jupyter_exec_ext.executors.remote_launch import server_at
 from tests.support.binderhubs import BUILD, KEEP_ALIVE, Answer, Events, StandInBinderHub, log, ready
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, free_port, running_host
 
 SPEC = "gh/org/repo/HEAD"
@@ -220,6 +221,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, str]:
 
 
 @pytest.mark.parametrize("secure", [False, True])
+@only_in_full
 def test_launch_deadline_holds_despite_heartbeats(secure: bool, tls: tuple[ssl.SSLContext, str]) -> None:
     threads = threading.active_count()
     context, bundle = tls

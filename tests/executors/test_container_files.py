@@ -17,10 +17,11 @@ from jupyter_exec_ext import CodeBlock, DockerJupyterServer, ExecClient, Jupyter
 from tests.executors.images import containers_of
 from tests.support import canaries
 from tests.support.environments import ROOT
+from tests.support.full import only_in_full
 from tests.test_container_files import instructions
 
 # The images may have to be made, from a front end that has to be built.
-pytestmark = [pytest.mark.timeout(1200), pytest.mark.usefixtures("engine")]
+pytestmark = [only_in_full, pytest.mark.timeout(1200), pytest.mark.usefixtures("engine")]
 PAGE = ROOT / "docs" / "howto" / "container.md"
 # In this order, a commit runs the gateway: its image is made in less time.
 HOSTS = {"lab": "jupyter_server", "gateway": "kernel_gateway"}

@@ -64,6 +64,7 @@ def shared(engine: Any) -> Iterator[DockerJupyterServer]:
         yield server
 
 
+@only_in_full
 def test_the_seeds_example_prints_what_the_seed_prints(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", DOCKER], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True
@@ -342,6 +343,7 @@ def test_environment_reaches_the_kernels_but_cannot_change_the_token() -> None:
     ][:: 1 if IS_FULL else 2],
     ids=["ends", "does not answer", "prints its token", "has another token"][:: 1 if IS_FULL else 2],
 )
+@only_in_full
 def test_container_is_ready_when_server_answers(
     engine: Any, seeds_image: str, command: str, timeout_seconds: float, words: str
 ) -> None:
@@ -419,6 +421,7 @@ time.sleep(60)
         "killed, with a custom image",
     ][:: 1 if IS_FULL else 2],
 )
+@only_in_full
 def test_nothing_outlives_a_parent_that_is_killed(
     engine: Any, seeds_image: str, ours: bool, signal_name: str, internet: bool, fork: bool
 ) -> None:
@@ -472,6 +475,7 @@ def test_the_container_can_be_gone_when_it_is_stopped(engine: Any) -> None:
     server.stop()
 
 
+@only_in_full
 def test_starting_and_stopping_leaves_no_thread_process_or_descriptor() -> None:
     def use() -> tuple[int, int, int]:
         with DockerJupyterServer() as server:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.executors.images import build, containers_of
+from tests.support.full import only_in_full
 
 # The first test of a session may have to make the images.
 pytestmark = pytest.mark.timeout(900)
@@ -20,6 +21,7 @@ def jupyter_exec(tmp_path: Path, *args: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
 
 
+@only_in_full
 def test_the_command_line_runs_code_in_a_container(tmp_path: Path, engine: Any, seeds_image: str) -> None:
     (tmp_path / "fails.py").write_text("import sys; print(sys.version_info[:1]); sys.exit(7)\n")
     image = build(engine, "jupyter-exec-test-command", f"FROM {seeds_image}\nLABEL of=test_docker_command\n")

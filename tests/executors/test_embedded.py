@@ -25,6 +25,7 @@ from jupyter_exec_ext.errors import KernelStartFailed, OutOfResources, SessionEn
 from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from jupyter_exec_ext.models import ExecutionState, OutputEvent, StreamEvent
 from tests.executors.conftest import python
+from tests.support.full import only_in_full
 from tests.support.sandbox_leftovers import WORK
 from tests.support.session_processes import has_ended
 
@@ -130,6 +131,7 @@ def test_a_kernel_that_died_while_nothing_ran_is_replaced_before_the_next_run() 
             assert (result.exit_code, output) == (1, "runs\n")
 
 
+@only_in_full
 def test_a_flood_of_output_is_bounded_here_and_the_kernel_waits_for_a_slow_reader(tmp_path: Path) -> None:
     printed = tmp_path / "printed"
 

@@ -15,6 +15,7 @@ from jupyter_exec_ext.executors import FunctionWithRequirements
 from jupyter_exec_ext.executors.function_sources import AnyFunction
 from jupyter_exec_ext.executors.stateful_executor import StatefulCodeExecutor
 from tests.executors.conftest import Make, python
+from tests.support.full import only_in_full
 from tests.support.hosts import Host
 
 
@@ -79,6 +80,7 @@ def test_functions_are_there_after_the_kernel_died(with_functions: StatefulCodeE
     assert works(with_functions)
 
 
+@only_in_full
 def test_functions_are_there_after_code_that_had_to_be_killed(make: Make) -> None:
     with make(timeout=3, functions=[area]) as executor:
         stubborn = "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)"

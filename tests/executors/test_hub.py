@@ -189,6 +189,7 @@ def test_two_users_have_servers_apart_that_survive_a_restart(hub: HubHost) -> No
 
 
 @pytest.mark.timeout(300)
+@only_in_full
 def test_neither_of_two_users_reaches_the_other_before_or_after_a_restart(hub: HubHost) -> None:
     """Whichever key of theirs they try: the Hub's, that of their own server, and one that this had before."""
     ada, bob = token_of(hub, "ada"), token_of(hub, "bob")
@@ -239,6 +240,7 @@ def test_server_restarted_by_another_client_is_not_stopped(hub: HubHost) -> None
     stop_behind_its_back(hub, "light-eve")
 
 
+@only_in_full
 async def test_a_named_server_of_another_user_with_options(hub: HubHost, tmp_path: Path) -> None:
     """A service's token starts servers for users, and no user's server ever sees it."""
     hub.api("POST", "/users/fay")
@@ -412,6 +414,7 @@ def test_stopped_server_raises_client_error_without_token(hub: HubHost) -> None:
     assert repr(server) == f"JupyterHubServer({hub.hub_url.removesuffix('hub/')!r}, user='light-ned', server_name='')"
 
 
+@only_in_full
 def test_a_token_that_would_live_too_long_for_the_hub_is_named(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.py"
     recipe.write_text("c.JupyterHub.token_expires_in_max_seconds = 60\nc.JupyterHub.active_server_limit = 1\n")

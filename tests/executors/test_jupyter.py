@@ -29,6 +29,7 @@ from tests.adapters.doorbell import Doorbell
 from tests.executors.conftest import Make, python
 from tests.executors.seed_examples import REMOTE
 from tests.support.bearers import UNPROTECTED, mint
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, free_port, running_host
 from tests.support.session_processes import has_ended
 from tests.support.tcp_proxies import CuttingProxy, hang_up
@@ -329,6 +330,7 @@ def test_restart_ends_endless_block(executor: StatefulCodeExecutor) -> None:
     assert executor.execute_code_blocks(python("print('free')")).output == "free\n"
 
 
+@only_in_full
 def test_stopping_when_the_server_is_gone_is_no_error(tmp_path: Path) -> None:
     with running_host("server", tmp_path) as server:
         executor = JupyterCodeExecutor(server.info)

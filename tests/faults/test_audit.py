@@ -18,13 +18,14 @@ from jupyter_exec_ext.client.sync.session import ExecSession
 from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.models import AuditKind
 from tests.store.test_audit_trail import faults, head, records
-from tests.support.full import SCALE
+from tests.support.full import SCALE, only_in_full
 from tests.support.hosts import Host, free_port, running_host
 
 EXECUTIONS_EACH = 50
 
 
 @pytest.mark.timeout(120 * SCALE)
+@only_in_full
 def test_killed_servers_leave_a_pair_of_records_for_every_execution(tmp_path: Path) -> None:
     """1,000 executions and 20 kills in full: an accepted and an ended record for each, in a chain that is whole."""
     rng = random.Random(23)

@@ -25,7 +25,7 @@ from jupyter_exec_ext.client.sync.session import ExecSession
 from jupyter_exec_ext.errors import ExecError, OutOfResources, StorageFull, TooManySessions
 from jupyter_exec_ext.models import EndEvent, ExecutionState, StreamEvent
 from jupyter_exec_ext.protocol.output_joining import OutputFold
-from tests.support.full import IS_FULL, SCALE, scaled
+from tests.support.full import IS_FULL, SCALE, only_in_full, scaled
 from tests.support.hosts import FORKED, Host, free_port, running_host
 from tests.support.tcp_proxies import CuttingProxy, DroppingProxy
 
@@ -42,6 +42,7 @@ def host(hosts: Any) -> Host:
 
 
 @pytest.mark.timeout(120 * SCALE)
+@only_in_full
 def test_streams_that_are_cut_again_and_again_are_read_without_a_gap(host: Host) -> None:
     """500 (20) cuts over 100 (4) runs: what the client saw is byte for byte what the record holds, each number once."""
     runs, cuts_each = scaled(100, per_commit=4), 5
@@ -74,6 +75,7 @@ def test_streams_that_are_cut_again_and_again_are_read_without_a_gap(host: Host)
 
 
 @pytest.mark.timeout(120 * SCALE)
+@only_in_full
 def test_code_runs_once_however_many_answers_are_lost(host: Host) -> None:
     """100 runs while 30 % of the answers are lost: the kernel counted each of them once."""
     runs = 100 * SCALE
@@ -224,6 +226,7 @@ def test_a_full_disk_is_said_and_survived(tmp_path: Path) -> None:
 
 
 @pytest.mark.timeout(300)
+@only_in_full
 def test_no_kernel_is_culled_while_it_runs_or_right_after(tmp_path: Path) -> None:
     """10 long runs under a cull timeout of 2 s: none is culled, and each kernel keeps its idle time after the end."""
     runs = 10 * SCALE
@@ -360,7 +363,7 @@ def children_of(host: Host) -> list[psutil.Process]:
 
 
 @pytest.mark.timeout(120 * SCALE)
-@pytest.mark.parametrize("pooled", [0, 1])
+@pytest.mark.parametrize("pooled", [0, 1] if IS_FULL else [1])
 def test_kernels_that_come_and_go_leave_no_descriptor(tmp_path: Path, pooled: int) -> None:
     cycles = 500 if IS_FULL else 20
     options = (f"--ExecEngine.pool_size={pooled}", "--ExecEngine.pool_max=1")

@@ -14,7 +14,7 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import EndEvent, Execution, ExecutionState, ResponsiveEvent, UnresponsiveEvent
-from tests.support.full import IS_FULL, SCALE, scaled
+from tests.support.full import IS_FULL, SCALE, only_in_full, scaled
 from tests.support.hosts import Host
 from tests.support.session_processes import kernel_of, marked, outside
 
@@ -117,6 +117,7 @@ def test_f3_a_stopped_idle_kernel_is_not_waited_for(client: ExecClient, what: st
         session.close()
 
 
+@only_in_full
 def test_f3_a_kernel_that_answers_again_is_said_to(client: ExecClient) -> None:
     with client.session() as session:
         pid = kernel_of(session)

@@ -16,6 +16,7 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.models import ExecutionState
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, free_port, running_host
 
 CAP = 1024 * 1024
@@ -44,6 +45,7 @@ def peak_of(host: Host) -> Iterator[list[int]]:
 
 
 @pytest.mark.timeout(300)
+@only_in_full
 def test_a_flood_of_100_mb_comes_down_byte_for_byte_in_bounded_memory(tmp_path: Path) -> None:
     expected = hashlib.sha256()
     for number in range(LINES):

@@ -34,7 +34,7 @@ from tests.support.forked_kernels import (
     running,
     until,
 )
-from tests.support.full import SCALE
+from tests.support.full import SCALE, only_in_full
 
 pytestmark = pytest.mark.skipif(ForkServerProvisioner.unavailable() is not None, reason="no fork here")
 
@@ -505,6 +505,7 @@ async def test_a_further_kernel_has_little_memory_of_its_own(tmp_path: Path) -> 
 
 
 @pytest.mark.timeout(120 + _FORKS)
+@only_in_full
 async def test_many_forks_in_a_row_leave_nothing(tmp_path: Path) -> None:
     add_forked(tmp_path)
     async with running(tmp_path) as kernel:

@@ -11,6 +11,8 @@ from pathlib import Path
 import jupyter_kernel_test
 import pytest
 
+from tests.support.full import only_in_full
+
 _ARGV = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
 _KERNELS: dict[str, dict[str, object]] = {
     "plain": {},
@@ -57,6 +59,7 @@ def outcomes(kernel_name: str) -> dict[str, str]:
 
 
 @pytest.mark.needs("sandbox")
+@only_in_full
 def test_a_sandboxed_kernel_conforms_as_the_plain_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, metadata in _KERNELS.items():
         directory = Path(os.environ["JUPYTER_DATA_DIR"]) / "kernels" / name

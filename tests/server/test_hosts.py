@@ -20,6 +20,7 @@ import websocket
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.errors import ApiNotFound, InvalidRequest, TooManyKernels
 from tests.support.bearers import mint
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, clean_environment, running_host
 
 
@@ -300,6 +301,7 @@ def test_a_server_whose_kernels_live_on_a_gateway_says_where_to_install(tmp_path
         assert "Install jupyter_exec_ext there" in server.log_text()
 
 
+@only_in_full
 def test_running_code_keeps_a_server_from_stopping_and_a_kernel_from_being_culled(tmp_path: Path) -> None:
     culling = ["cull_idle_timeout=2", "cull_interval=1", "cull_busy=True"]
     options = [f"--MappingKernelManager.{option}" for option in culling]

@@ -11,6 +11,7 @@ import pytest
 from jupyter_exec_ext import AccessToken
 from jupyter_exec_ext.aca.protocol.addresses import API_VERSIONS
 from jupyter_exec_ext.errors import InvalidRequest, NotFound, SessionNotFound, Unauthenticated
+from tests.support.full import only_in_full
 from tests.support.hosts import Host
 
 
@@ -31,6 +32,7 @@ def host(hosts: Any) -> Host:
 
 
 @pytest.mark.parametrize("api_version", API_VERSIONS)
+@only_in_full
 def test_code_and_files_on_our_own_endpoint(aca: Any, host: Host, api_version: str, tmp_path: Path) -> None:
     client = aca(f"{host.info.url}exec/aca", Static(host.info.token), api_version=api_version)
     identifier = f"pool{uuid.uuid4()}|{{}}[]&=+#%/?"

@@ -15,6 +15,7 @@ import jupyter_exec_ext
 from jupyter_exec_ext import ACADynamicSessionsCodeExecutor, AccessToken, CodeBlock, FunctionWithRequirements
 from tests.aca.executor.pools import Cancellation, HostsToken, endpoint_of, python
 from tests.adapters.beacon import beacon
+from tests.support.full import only_in_full
 from tests.support.hosts import Host
 
 # As the document has it: names, order, defaults.
@@ -185,6 +186,7 @@ async def test_only_python_is_supported(executor: ACADynamicSessionsCodeExecutor
     assert "unknown language bash" in result.output
 
 
+@only_in_full
 async def test_the_timeout_is_that_of_any_single_block(hosts: Any, tmp_path: Path) -> None:
     host: Host = hosts["server"]
     async with ACADynamicSessionsCodeExecutor(

@@ -15,6 +15,7 @@ from mcp import Client, StdioServerParameters
 from jupyter_exec_ext import ExecClient, JupyterConnectionInfo, LocalJupyterServer
 from jupyter_exec_ext.adapters.mcp import jupyter_mcp_server, main
 from tests.adapters.beacon import PICTURE, SHOW_PICTURE, beacon
+from tests.support.full import only_in_full
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "mcp_agent.py"
 
@@ -124,6 +125,7 @@ def test_missing_functions_are_reported(capsys: pytest.CaptureFixture[str]) -> N
     assert "--server" in capsys.readouterr().err
 
 
+@only_in_full
 def test_the_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(EXAMPLE), run_name="__main__")
     assert capsys.readouterr().out == "The 20 numbers add up to 2870.\n"

@@ -15,6 +15,7 @@ from mcp import Client, StdioServerParameters
 from jupyter_exec_ext import ExecClient, LocalJupyterServer
 from jupyter_exec_ext.adapters import mcp
 from jupyter_exec_ext.cli.mcp_client_config import CLIENTS
+from tests.support.full import IS_FULL, only_in_full
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -52,7 +53,7 @@ async def result_of(program: StdioServerParameters, code: str) -> str:
     return str(block.text)
 
 
-@pytest.mark.parametrize("mcp_client", CLIENTS)
+@pytest.mark.parametrize("mcp_client", CLIENTS if IS_FULL else ["codex"])
 async def test_printed_configuration_runs_code_and_leaves_no_session(
     mcp_client: str, local_server: LocalJupyterServer, token_file: Path, client: ExecClient
 ) -> None:
@@ -90,6 +91,7 @@ async def test_unreachable_server_is_reported_by_the_call(token_file: Path) -> N
     assert "http://127.0.0.1:9/" in text
 
 
+@only_in_full
 async def test_modules_of_the_project_are_not_imported(
     local_server: LocalJupyterServer, token_file: Path, tmp_path: Path
 ) -> None:

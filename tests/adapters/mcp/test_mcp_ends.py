@@ -27,8 +27,8 @@ from jupyter_exec_ext.models import SessionState
 from tests.adapters.beacon import beacon
 from tests.support.full import IS_FULL, only_in_full, scaled
 
-#: The revision with a handshake, and the one without.
-REVISIONS = ["legacy", "2026-07-28"]
+#: The revision with a handshake, in full only, and the one without.
+REVISIONS = ["legacy", "2026-07-28"] if IS_FULL else ["2026-07-28"]
 _CANCELLATIONS, _KILLS = scaled(250, per_commit=2), scaled(25, per_commit=1)
 _STOPPED_SECONDS, _ENDED_SECONDS = 3.0, 60.0
 _LEASE_SECONDS = 2
@@ -153,6 +153,7 @@ async def test_the_lease_of_a_killed_bridge_runs_out_within_a_minute(local_serve
         assert await client.list_sessions() == []
 
 
+@only_in_full
 async def test_a_bridge_renews_its_lease_while_its_client_sends_nothing(local_server: LocalJupyterServer) -> None:
     async with Client(program(local_server, BRIDGE), mode="2026-07-28") as agent:
         code = f"import time; time.sleep({_LEASE_SECONDS + 1})"
@@ -187,6 +188,7 @@ def children() -> set[int]:
     return {child.pid for child in psutil.Process().children()}
 
 
+@only_in_full
 async def test_a_call_cancelled_while_the_keeper_starts_leaves_nothing(
     local_server: LocalJupyterServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

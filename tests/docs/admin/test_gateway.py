@@ -14,6 +14,7 @@ import requests
 from jupyter_exec_ext.auth.token_format import new_token
 from jupyter_exec_ext.engine.access.token_service import ATTEMPTS_AT_ONCE
 from tests.docs.admin import SECONDS, page, two_machines
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, free_port, wait_until_ready
 from tests.support.howto_pages import Recipe, account, exec_last, serving
 
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.timeout(420)
 
 
 @pytest.mark.needs("sandbox")
+@only_in_full
 def test_a_gateway_for_agents(tmp_path: Path) -> None:
     srv, port = tmp_path / "srv", free_port()
     recipe = Recipe(

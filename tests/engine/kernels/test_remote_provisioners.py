@@ -139,6 +139,7 @@ def test_files_of_a_kernel_elsewhere_are_not_available(place: Place, session: An
 
 
 @pytest.mark.parametrize("how", ["refuse", "stall"] if IS_FULL else ["refuse"])
+@only_in_full
 def test_kernel_outlives_a_cut_of_the_network(place: Place, session: Any, how: str) -> None:
     session.run("x = 41")
     Timer(0.5, place.cut, [how, 3.5]).start()

@@ -31,7 +31,7 @@ from jupyter_exec_ext.models import (
     StreamEvent,
 )
 from jupyter_exec_ext.protocol.output_joining import OutputFold, finished_record
-from tests.support.full import IS_FULL
+from tests.support.full import IS_FULL, only_in_full
 
 NOW = "2026-01-01T00:00:00.000Z"
 CELLS, CELL_BYTES = 16, 4_000_000
@@ -92,6 +92,7 @@ async def usual_stall(stop: asyncio.Event) -> float:
 
 
 @pytest.mark.parametrize("kind", OUTPUTS)
+@only_in_full
 async def test_large_session_is_exported_in_the_memory_of_a_few_cells(engine: ExecEngine, kind: str) -> None:
     session = await session_with(engine, CELLS, OUTPUTS[kind]())
     before, most, written, largest = memory_bytes(), 0, 0, 0
