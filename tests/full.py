@@ -152,7 +152,7 @@ class Part:
 
 
 _PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp")
-_MCP_ENDPOINT = ("endpoint", "gone_clients", "matrix")
+_MCP_ENDPOINT = ("endpoint", "gone_clients", "matrix", "restarts")
 _MCP_PARTS = (*_MCP_ENDPOINT, "conformance", "figures")
 PARTS = {
     "corpus": Part("every hostile message and file, in kernels of all three kinds, on 100 servers", "1 h", run_corpus),
