@@ -47,6 +47,8 @@
     │   ├── TooManyTokens
     │   ├── TooManyAttempts
     │   ├── PolicyLimitReached
+    │   ├── PoolFull
+    │   ├── PrincipalFull
     │   └── QueueFull
     ├── InternalError               500
     ├── KernelStartFailed           502
@@ -55,6 +57,8 @@
     │   ├── ShuttingDown
     │   ├── OutOfResources
     │   ├── StoreUnavailable
+    │   ├── NoServerStarted
+    │   ├── ServerUnreachable
     │   └── PoliciesInvalid
     ├── KernelStartTimeout          504
     ├── StorageFull                 507
@@ -110,6 +114,8 @@ from .api_errors import (
     PolicyDenied,
     PolicyLimitReached,
     PolicyNotFound,
+    PoolFull,
+    PrincipalFull,
     PropertiesMissing,
     QueueFull,
     QuotaExceeded,
@@ -131,9 +137,11 @@ from .api_failures import (
     InternalError,
     KernelStartFailed,
     KernelStartTimeout,
+    NoServerStarted,
     OutOfResources,
     PoliciesInvalid,
     SearchNotAvailable,
+    ServerUnreachable,
     ShuttingDown,
     StorageFull,
     StoreUnavailable,
@@ -185,6 +193,7 @@ __all__ = [
     "MethodNotAllowed",
     "MissingScope",
     "NoInputRequested",
+    "NoServerStarted",
     "NotAFile",
     "NotAwaitingApproval",
     "NotFound",
@@ -198,6 +207,8 @@ __all__ = [
     "PolicyDenied",
     "PolicyLimitReached",
     "PolicyNotFound",
+    "PoolFull",
+    "PrincipalFull",
     "PropertiesMissing",
     "QueueFull",
     "QuotaExceeded",
@@ -205,6 +216,7 @@ __all__ = [
     "ServerLost",
     "ServerStartFailed",
     "ServerStartTimeout",
+    "ServerUnreachable",
     "SessionEnded",
     "SessionNotFound",
     "ShuttingDown",

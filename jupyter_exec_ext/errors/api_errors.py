@@ -294,6 +294,18 @@ class PolicyLimitReached(LimitReached):
     code = "policy_limit_reached"
 
 
+class PoolFull(LimitReached):
+    """All servers of a pool have as many sessions as they may, and there may be no more servers."""
+
+    code = "pool_full"
+
+
+class PrincipalFull(LimitReached):
+    """The caller has as many sessions on a pool's servers as one caller may."""
+
+    code = "principal_full"
+
+
 class QueueFull(LimitReached):
     """The session has `max_queued_executions` waiting executions."""
 

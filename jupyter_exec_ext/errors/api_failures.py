@@ -57,6 +57,18 @@ class PoliciesInvalid(Unavailable):
     code = "policies_invalid"
 
 
+class NoServerStarted(Unavailable):
+    """A pool of servers needs one more, and the last starts have failed; the message has the JupyterHub's reason."""
+
+    code = "no_server_started"
+
+
+class ServerUnreachable(Unavailable):
+    """The server of a pool that has the session does not answer; it may come back with the session as it was."""
+
+    code = "server_unreachable"
+
+
 class KernelStartTimeout(ExecError):
     """The kernel did not answer in time after its start."""
 

@@ -30,6 +30,7 @@ class ExecutionState(str, Enum):
     KERNEL_DIED = "kernel_died"
     OOM_KILLED = "oom_killed"
     SERVER_RESTARTED = "server_restarted"
+    SERVER_LOST = "server_lost"
     TOKEN_REVOKED = "token_revoked"
 
     __str__ = str.__str__  # `str` and f-strings show the value in every Python version

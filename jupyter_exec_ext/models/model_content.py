@@ -23,6 +23,7 @@ _ENDS = {
     "cancelled": "Cancelled: ",
     "interrupted": "Interrupted: ",
     "server_restarted": "Lost: ",
+    "server_lost": "Lost: ",
     "rejected": "Not run: ",
     "token_revoked": "Stopped: ",
 }

@@ -46,6 +46,7 @@ export type ExecutionState =
   | 'kernel_died'
   | 'oom_killed'
   | 'server_restarted'
+  | 'server_lost'
   | 'token_revoked';
 
 export interface IErrorInfo {

@@ -119,6 +119,8 @@ export function executionStateWords(trans: TranslationBundle, state: ExecutionSt
       return trans.__('out of memory');
     case 'server_restarted':
       return trans.__('server restarted');
+    case 'server_lost':
+      return trans.__('server lost');
     case 'token_revoked':
       return trans.__('token revoked');
     default:
