@@ -229,7 +229,9 @@ class McpMetadataHandler(ExecHandler):
         }
         hub = os.environ.get("JUPYTERHUB_BASE_URL")
         if hub is not None:
-            body["authorization_servers"] = [f"{self.request.protocol}://{self.request.host}{hub}hub/"]
+            # With subdomains for users, the Hub has a host of its own.
+            host = os.environ.get("JUPYTERHUB_HOST") or f"{self.request.protocol}://{self.request.host}"
+            body["authorization_servers"] = [f"{host}{hub}hub/"]
         self.answer(body)
 
 

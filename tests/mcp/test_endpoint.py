@@ -376,11 +376,13 @@ def test_without_the_sdk_the_endpoint_names_the_remedy(tmp_path: Path) -> None:
 
 
 @only_in_full
-def test_metadata_names_the_hub_where_there_is_one(tmp_path: Path) -> None:
-    with running_host("server", tmp_path, env={"JUPYTERHUB_BASE_URL": "/hub-at/"}) as host:
+def test_metadata_names_the_hub_at_a_host_of_its_own(tmp_path: Path) -> None:
+    """With subdomains for users; `tests/server/test_hub.py` has a Hub at the same host."""
+    env = {"JUPYTERHUB_BASE_URL": "/hub-at/", "JUPYTERHUB_HOST": "https://hub.example"}
+    with running_host("server", tmp_path, env=env) as host:
         address = f"{host.info.url}exec/mcp/.well-known/oauth-protected-resource"
         metadata = requests.get(address, timeout=30).json()
-        assert metadata["authorization_servers"] == [f"http://127.0.0.1:{host.info.port}/hub-at/hub/"]
+        assert metadata["authorization_servers"] == ["https://hub.example/hub-at/hub/"]
 
 
 def test_features_say_that_the_endpoint_is_there(host: Host) -> None:

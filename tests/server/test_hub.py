@@ -73,6 +73,19 @@ def test_a_token_in_the_url_opens_nothing_and_is_not_logged(hub: HubHost) -> Non
     assert str(hub.info.token) not in hub.log_text()
 
 
+def test_mcp_client_without_a_token_is_led_to_the_hubs_oauth(hub: HubHost) -> None:
+    endpoint = f"{hub.info.url}exec/mcp"
+    answer = requests.post(endpoint, json={}, timeout=60, allow_redirects=False)
+    assert answer.status_code == 401
+    address = answer.headers["WWW-Authenticate"].removeprefix('Bearer resource_metadata="').removesuffix('"')
+    assert address == f"{endpoint}/.well-known/oauth-protected-resource"
+    found = requests.get(address, timeout=60, allow_redirects=False)
+    assert (found.status_code, found.json()["resource"]) == (200, endpoint)
+    assert found.json()["authorization_servers"] == [hub.hub_url]
+    page = requests.get(found.json()["resource_documentation"], timeout=60, allow_redirects=False)
+    assert (page.status_code, "jupyter exec token create" in page.text) == (200, True)
+
+
 def test_a_foreign_host_name_is_the_proxys_matter_and_no_way_in(hub: HubHost) -> None:
     """JupyterHub switches the Host check of its users' servers off."""
     foreign = {"Host": "evil.example"}
