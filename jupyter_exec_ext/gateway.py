@@ -40,7 +40,6 @@ from kernel_gateway.mixins import CORSMixin
 from kernel_gateway.services.kernels import handlers as stock
 from kernel_gateway.services.sessions.sessionmanager import SessionManager
 from tornado import web
-from tornado.httputil import HTTPServerRequest
 from tornado.ioloop import IOLoop
 from traitlets import List, Unicode
 from traitlets.config import Config
@@ -55,8 +54,9 @@ from .protocol.kernel_preparation import DEFAULT_NAMES
 from .protocol.request_parsing import env_from_json
 from .server.base_handler import Services
 from .server.closed_gate import close_gate_if_invalid
-from .server.gate import Bearers, describe_user, let_in, scoped_token, site_of, unauthenticated, user_from
+from .server.gate import Bearers, describe_user, let_in, scoped_token, unauthenticated, user_from
 from .server.routes import tornado_rules
+from .server.site_checks import site_of
 from .system.resources import exhausted, out_of_resources
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
@@ -103,7 +103,7 @@ class GatewayGate:
     async def authenticate(self, handler: APIHandler) -> Caller:
         """Return the bearer of a scoped token, or the owner if the request brings the gateway's token."""
         request = handler.request
-        self._check_site(request)
+        self.check_site(handler)
         text = scoped_token(request)
         if text is not None:
             caller = self._bearers.authenticate(text, request.remote_ip or "")
@@ -118,10 +118,12 @@ class GatewayGate:
 
     async def preflight(self, handler: APIHandler) -> None:
         """Answer a CORS preflight; the stock handlers add the headers."""
-        self._check_site(handler.request)
+        self.check_site(handler)
         handler.set_cors_headers()
 
-    def _check_site(self, request: HTTPServerRequest) -> None:
+    def check_site(self, handler: APIHandler) -> None:
+        """Check Host and Origin by the gateway's own rules."""
+        request = handler.request
         if not is_host_allowed(request.host, self._allowed_hosts):
             raise HostNotAllowed(HOST_REFUSED)
         self._check_origin(request.headers.get("Origin"), request.host)

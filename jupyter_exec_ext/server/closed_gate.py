@@ -17,9 +17,9 @@ _FOR_OTHERS = (
 
 
 class ClosedGate:
-    """Gate that refuses every request, and names the mistake to the server's owner.
+    """Gate that refuses every request with credentials, and names the mistake to the server's owner.
 
-    Every route, also one for a path that does not exist, authenticates at the gate before its body is read.
+    Every route but `GET /ready`, also one for a path that does not exist, authenticates before its body is read.
 
     Parameters
     ----------
@@ -55,6 +55,10 @@ class ClosedGate:
     async def preflight(self, handler: APIHandler) -> None:
         """Answer as usual, so that a page that may ask can read the 503."""
         await self._gate.preflight(handler)
+
+    def check_site(self, handler: APIHandler) -> None:
+        """Check as usual: `GET /ready` says that the server is not."""
+        self._gate.check_site(handler)
 
 
 def close_gate_if_invalid(problem: str, gate: Gate) -> Gate:

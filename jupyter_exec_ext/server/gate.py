@@ -16,7 +16,6 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
-from urllib.parse import urlsplit
 
 from jupyter_core.utils import ensure_async
 from jupyter_server.auth import AllowAllAuthorizer, User
@@ -39,17 +38,13 @@ from ..errors import (
     Unavailable,
     XSRFCheckFailed,
 )
+from .site_checks import HOST_REFUSED, ORIGIN_REFUSED, check_senders, check_site
 
 _NO_TOKEN = (
     "no token was given; use the one in the URL that the server printed at its start, or create one with 'jupyter exec "
     "token create'"
 )
 _WRONG_TOKEN = "the server refused this token; check that it is complete and belongs to this server"
-HOST_REFUSED = (
-    "this server does not answer to the host name in that address; use another one, such as localhost, or have its "
-    "owner set ServerApp.local_hostnames or ServerApp.allow_remote_access"
-)
-ORIGIN_REFUSED = "a browser sent this from another site; set ServerApp.allow_origin if it may"
 _OF_THE_HUB = "hub"
 # A scoped token, or a text meant as one; the engine decides.
 _SCOPED = re.compile(rf"(?:token|bearer)[ \t]+({PREFIX}\S*)", re.IGNORECASE)
@@ -121,6 +116,9 @@ class Gate(Protocol):
             If the request fails the check of this name.
         """
 
+    def check_site(self, handler: APIHandler) -> None:
+        """Check Host and Origin of a request that needs no credentials; raises as `preflight`."""
+
 
 class Bearers(Protocol):
     """Port to the authentication of scoped tokens."""
@@ -170,7 +168,7 @@ class ServerGate:
 
     async def authenticate(self, handler: APIHandler) -> Caller:
         """Return the bearer of a scoped token, or the owner for an authenticated user."""
-        _check_senders(handler)
+        check_senders(handler)
         text = scoped_token(handler.request)
         if text is not None:
             return await self._bearer(handler, text)
@@ -186,44 +184,19 @@ class ServerGate:
 
     async def _bearer(self, handler: APIHandler, text: str) -> Caller:
         # `JupyterHandler.prepare` makes these checks otherwise, and it is not called for scoped tokens.
-        if not handler.check_host():
-            raise HostNotAllowed(HOST_REFUSED)
-        handler.current_user = None  # with a user, the server would skip the origin check
-        if not handler.check_origin():
-            raise OriginNotAllowed(ORIGIN_REFUSED)
+        check_site(handler)
         caller = self._bearers.authenticate(text, handler.request.remote_ip or "")
         let_in(handler, await user_from(handler, caller.user))
         return caller
 
     async def preflight(self, handler: APIHandler) -> None:
         """Answer like the server's own endpoints."""
-        _check_senders(handler)
+        check_senders(handler)
         await APIHandler.prepare(handler)
 
-
-def site_of(origin: str) -> str:
-    """Return the host and port that an Origin header names.
-
-    Raises
-    ------
-    OriginNotAllowed
-        If it is no URL.
-    """
-    try:
-        return urlsplit(origin.lower()).netloc
-    except ValueError:
-        raise OriginNotAllowed("the Origin header is not a URL, so it is not known which site sent this") from None
-
-
-def _check_senders(handler: APIHandler) -> None:
-    """Reject an Origin, and remove a Referer, that the host's checks or its log would fail to parse."""
-    headers = handler.request.headers
-    for name in ("Origin", "Sec-WebSocket-Origin"):
-        site_of(headers.get(name, ""))
-    try:
-        urlsplit(headers.get("Referer", ""))
-    except ValueError:
-        del headers["Referer"]
+    def check_site(self, handler: APIHandler) -> None:
+        """Check like the server's own endpoints."""
+        check_site(handler)
 
 
 def unauthenticated(request: HTTPServerRequest) -> Unauthenticated:

@@ -1,0 +1,56 @@
+"""Checks of the site that a request comes from: its Host and Origin headers; `gate` checks who sends it."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from jupyter_server.base.handlers import APIHandler
+
+from ..errors import HostNotAllowed, OriginNotAllowed
+
+HOST_REFUSED = (
+    "this server does not answer to the host name in that address; use another one, such as localhost, or have its "
+    "owner set ServerApp.local_hostnames or ServerApp.allow_remote_access"
+)
+ORIGIN_REFUSED = "a browser sent this from another site; set ServerApp.allow_origin if it may"
+
+
+def site_of(origin: str) -> str:
+    """Return the host and port that an Origin header names.
+
+    Raises
+    ------
+    OriginNotAllowed
+        If it is no URL.
+    """
+    try:
+        return urlsplit(origin.lower()).netloc
+    except ValueError:
+        raise OriginNotAllowed("the Origin header is not a URL, so it is not known which site sent this") from None
+
+
+def check_senders(handler: APIHandler) -> None:
+    """Reject an Origin, and remove a Referer, that the host's checks or its log would fail to parse."""
+    headers = handler.request.headers
+    for name in ("Origin", "Sec-WebSocket-Origin"):
+        site_of(headers.get(name, ""))
+    try:
+        urlsplit(headers.get("Referer", ""))
+    except ValueError:
+        del headers["Referer"]
+
+
+def check_site(handler: APIHandler) -> None:
+    """Check Host and Origin as Jupyter Server's own endpoints do for a request that has no user yet.
+
+    Raises
+    ------
+    HostNotAllowed, OriginNotAllowed
+        If the server does not answer to this host name, or to pages of this site.
+    """
+    check_senders(handler)
+    if not handler.check_host():
+        raise HostNotAllowed(HOST_REFUSED)
+    handler.current_user = None  # with a user, the server would skip the origin check
+    if not handler.check_origin():
+        raise OriginNotAllowed(ORIGIN_REFUSED)
