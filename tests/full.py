@@ -230,7 +230,7 @@ PARTS = {
         _run_module("tests.peers"),
     ),
     "mcp-clients": Part(
-        "four clients of the Model Context Protocol, and its Inspector, on every host and behind nginx",
+        "four clients of the Model Context Protocol, its Inspector and our program, on every host and behind nginx",
         "20 min",
         _run_pytest(["tests/mcp", *(f"--ignore=tests/mcp/test_{name}.py" for name in _MCP_PARTS)]),
     ),

@@ -12,6 +12,8 @@ from pathlib import Path
 from socket import socket
 from typing import Protocol
 
+import trustme
+
 from tests.support.environments import ROOT
 from tests.support.hosts import Host, free_port, running_host, stop
 from tests.support.nginx import start_nginx
@@ -22,7 +24,7 @@ HOST_BEHIND_NGINX = "server-base-url"
 _START_SECONDS = 30.0
 _SITE = """
 server {{
-    listen 127.0.0.1:{port};
+    listen 127.0.0.1:{port}{tls};
     location {path} {{
         proxy_pass http://127.0.0.1:{host_port};
         proxy_http_version 1.1;
@@ -62,18 +64,22 @@ def with_extension(name: str, home: Path) -> Iterator[Place]:
 
 
 @contextmanager
-def behind_nginx(host: Host, directory: Path) -> Iterator[Place]:
-    """Run nginx with its own buffers before a host that is below a path."""
+def behind_nginx(host: Host, directory: Path, authority: trustme.CA | None = None) -> Iterator[Place]:
+    """Run nginx before a host that is below a path, with its own buffers; with HTTPS, if there is an authority."""
     require_part("nginx")
-    port, path = free_port(), host.info.base_url
-    command = start_nginx(_SITE.format(port=port, path=path, host_port=host.info.port), directory)
+    port, path, tls = free_port(), host.info.base_url, ""
+    if authority is not None:
+        certificate = directory / "certificate.pem"
+        authority.issue_cert("127.0.0.1").private_key_and_cert_chain_pem.write_to_path(str(certificate))
+        tls = f" ssl; ssl_certificate {certificate}; ssl_certificate_key {certificate}"
+    command = start_nginx(_SITE.format(port=port, path=path, host_port=host.info.port, tls=tls), directory)
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
         give_up_at = time.monotonic() + _START_SECONDS
         while not _is_open(port):  # nginx reports to no parent that it listens
             assert process.poll() is None and time.monotonic() < give_up_at, (directory / "log").read_text()
             time.sleep(0.02)
-        yield Place(f"http://127.0.0.1:{port}{path}exec/mcp", str(host.info.token))
+        yield Place(f"{'https' if tls else 'http'}://127.0.0.1:{port}{path}exec/mcp", str(host.info.token))
     finally:
         stop(process)
 
