@@ -77,6 +77,12 @@ def add_token_command(commands: Any) -> None:
         metavar="TIME",
         help="for how long the secret before it is still good, such as 1h (default: not at all)",
     )
+    rotate.add_argument(
+        "--expires",
+        type=duration,
+        metavar="TIME",
+        help="how long it lasts from now on, such as 8h (default: as before)",
+    )
     revoke.add_argument("ids", nargs="+", metavar="ID", help="the id of a token, or of a grant")
     grant.add_argument("id", metavar="ID", help="the id of the token")
     grant.add_argument("kernel", metavar="KERNEL_ID", help="the id of the running kernel")
@@ -154,7 +160,7 @@ def create_token(args: argparse.Namespace) -> int:
 def rotate_token(args: argparse.Namespace) -> int:
     """Replace the secret of a token, and print or write the new one."""
     with _secret_output(args) as hand_out, api_client_for(args) as client:
-        hand_out(client.tokens.rotate(args.id, overlap_seconds=args.overlap))
+        hand_out(client.tokens.rotate(args.id, overlap_seconds=args.overlap, expires_in_seconds=args.expires))
     return 0
 
 

@@ -255,12 +255,13 @@ def grant_request_from_json(data: Any) -> GrantRequest:
     return request
 
 
-def rotation_from_json(data: Any) -> float:
-    """Read the body of ``POST /tokens/{tid}/rotate``: for how long the old secret is still good, in seconds."""
+def rotation_from_json(data: Any) -> tuple[float, float | None]:
+    """Read the body of ``POST /tokens/{tid}/rotate``: how long the old secret and the new one last, in seconds."""
     body = _Body(data)
     overlap = body.seconds("overlap_seconds", zero_allowed=True)
+    expires_in = body.seconds("expires_in_seconds", zero_allowed=False)
     body.done()
-    return overlap or 0.0
+    return overlap or 0.0, expires_in
 
 
 def approval_answer_from_json(data: Any) -> ApprovalAnswer:

@@ -48,8 +48,8 @@ class TokenRotateHandler(ExecHandler):
     @web.authenticated
     async def post(self, token_id: str) -> None:
         """Replace a token's secret. Only this answer has the new one."""
-        overlap_seconds = rotation_from_json(self.json_body(if_none={}))
-        issued = await self.engine.tokens.rotate(self.caller, token_id, overlap_seconds)
+        overlap_seconds, expires_in_seconds = rotation_from_json(self.json_body(if_none={}))
+        issued = await self.engine.tokens.rotate(self.caller, token_id, overlap_seconds, expires_in_seconds)
         self.answer(issued_token_to_json(issued))
 
 

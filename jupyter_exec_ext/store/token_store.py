@@ -233,17 +233,29 @@ class TokenRepository:
         row = await self._writer.run(lambda db: db.execute("SELECT * FROM tokens WHERE id = ?", (token_id,)).fetchone())
         return None if row is None else self._stored(row)
 
-    async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float, user: Mapping[str, Any]) -> None:
-        """Replace a token's secret, in the name of `user`; the previous one stays valid for the overlap.
+    async def rotate(
+        self,
+        token_id: str,
+        secret_hash: bytes,
+        overlap_seconds: float,
+        user: Mapping[str, Any],
+        expires_at_seconds: float,
+    ) -> None:
+        """Replace a token's secret and end, in the name of `user`; the previous secret stays valid for the overlap.
 
         Without an overlap the previous secret is deleted, so that it stays invalid if the clock is set back.
         """
         kept = "secret_hash" if overlap_seconds > 0 else "NULL"
         sql = (
             f"UPDATE tokens SET previous_hash = {kept}, previous_until = ?, secret_hash = ?, "
-            "record = json_set(record, '$.user', json(?)) WHERE id = ?"
+            "expires_at = ?, record = json_set(record, '$.user', json(?), '$.token.expires_at', ?) WHERE id = ?"
         )
-        values = (time.time() + overlap_seconds, secret_hash, dump_bytes(dict(user)).decode(), token_id)
+        until, by, end = (
+            time.time() + overlap_seconds,
+            dump_bytes(dict(user)).decode(),
+            utc_timestamp(expires_at_seconds),
+        )
+        values = (until, secret_hash, expires_at_seconds, by, end, token_id)
         await self._writer.run(lambda db: db.execute(sql, values), write=True)
 
     async def revoke(self, principal: str) -> Sequence[str]:

@@ -85,7 +85,7 @@ async def test_no_secret_is_in_any_file(store: ExecStore) -> None:
 async def test_with_overlap_both_secrets_are_good_for_a_while(store: ExecStore) -> None:
     old, _ = await add(store)
     new = new_token(old.id)
-    await store.tokens.rotate(old.id, new.secret_hash, 0.3, {"username": "ada"})
+    await store.tokens.rotate(old.id, new.secret_hash, 0.3, {"username": "ada"}, time.time() + 60)
     assert found(store, old) and found(store, new)
     deadline = time.monotonic() + 5
     while found(store, old):
@@ -99,7 +99,7 @@ async def test_without_overlap_the_old_secret_is_worth_nothing_whatever_the_cloc
 ) -> None:
     old, _ = await add(store)
     new = new_token(old.id)
-    await store.tokens.rotate(old.id, new.secret_hash, 0.0, {"username": "ada"})
+    await store.tokens.rotate(old.id, new.secret_hash, 0.0, {"username": "ada"}, time.time() + 60)
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now - 3600)
     assert found(store, old) is None
@@ -109,8 +109,8 @@ async def test_without_overlap_the_old_secret_is_worth_nothing_whatever_the_cloc
 async def test_only_the_last_secret_has_an_overlap(store: ExecStore) -> None:
     first, _ = await add(store)
     second, third = new_token(first.id), new_token(first.id)
-    await store.tokens.rotate(first.id, second.secret_hash, 60.0, {"username": "ada"})
-    await store.tokens.rotate(first.id, third.secret_hash, 60.0, {"username": "ada"})
+    await store.tokens.rotate(first.id, second.secret_hash, 60.0, {"username": "ada"}, time.time() + 60)
+    await store.tokens.rotate(first.id, third.secret_hash, 60.0, {"username": "ada"}, time.time() + 60)
     assert [found(store, each) is not None for each in (first, second, third)] == [False, True, True]
 
 
@@ -170,7 +170,7 @@ async def test_a_revocation_holds_at_another_server_at_once(store: ExecStore) ->
         assert seen is not None and seen.token.revoked_at is not None
         assert set(other.tokens.ended([secret.id])) == {secret.id}
         new = new_token(secret.id)
-        await other.tokens.rotate(secret.id, new.secret_hash, 0.0, {"username": "ada"})
+        await other.tokens.rotate(secret.id, new.secret_hash, 0.0, {"username": "ada"}, time.time() + 60)
         assert found(store, secret) is None
         assert found(store, new) is not None
     finally:

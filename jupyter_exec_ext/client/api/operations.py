@@ -253,9 +253,13 @@ class TokensApi:
         """Read a token."""
         return token_from_json((yield from self._call("GET", f"tokens/{segment(token_id)}")))
 
-    def rotate(self, token_id: str, overlap_seconds: float) -> Operation[IssuedToken]:
+    def rotate(
+        self, token_id: str, overlap_seconds: float, expires_in_seconds: float | None = None
+    ) -> Operation[IssuedToken]:
         """Replace a token's secret."""
         body = {"overlap_seconds": overlap_seconds}
+        if expires_in_seconds is not None:
+            body["expires_in_seconds"] = expires_in_seconds
         return issued_token_from_json((yield from self._call("POST", f"tokens/{segment(token_id)}/rotate", body)))
 
     def revoke(self, token_id: str) -> Operation[None]:

@@ -72,13 +72,17 @@ class ExecTokens:
         """Return a token, active or not; raise `TokenNotFound` if there is none."""
         return self._driver.perform(self._api.get(token_id))
 
-    def rotate(self, token_id: str, *, overlap_seconds: float = 0.0) -> IssuedToken:
+    def rotate(
+        self, token_id: str, *, overlap_seconds: float = 0.0, expires_in_seconds: float | None = None
+    ) -> IssuedToken:
         """Replace a token's secret.
 
         Parameters
         ----------
         overlap_seconds : float
             Time in seconds that the old secret stays valid.
+        expires_in_seconds : float, optional
+            Time in seconds after which the token ends, from now on; by default its end stays as it is.
 
         Raises
         ------
@@ -86,10 +90,12 @@ class ExecTokens:
             If there is no such active token.
         InvalidRequest
             If the time is invalid.
+        TokenTooBroad
+            If the token would be valid for longer than the caller's own.
         ConnectionLost
             If the answer was lost. It is unknown whether the old secret is still valid; rotate again.
         """
-        return self._driver.perform(self._api.rotate(token_id, overlap_seconds))
+        return self._driver.perform(self._api.rotate(token_id, overlap_seconds, expires_in_seconds))
 
     def revoke(self, token_id: str) -> None:
         """Revoke a token and those that it has created, and end their sessions; raise `TokenNotFound` if unknown."""

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from ...auth.caller import Bound, Caller, token_principal
 from ...auth.policy import Policy
 from ...auth.policy_parsing import narrowed, read_limits
 from ...auth.rate_limiter import Budget
-from ...auth.scopes import SCOPES
 from ...auth.token_format import new_token, parse_token
 from ...errors import (
     Forbidden,
@@ -33,6 +33,7 @@ from ...protocol.records_json import utc_timestamp
 from ..change_feed import ChangeFeed
 from ..ports import AuditTrail, TokenStore
 from ..settings import EngineSettings
+from .token_rights import expiry_within, scopes_within
 from .token_watch import TokenJournal, TokenWatch
 
 _MAX_OVERLAP_SECONDS = 86_400.0
@@ -185,9 +186,9 @@ class TokenService:
             raise TokenTooBroad(f"tokens that create tokens may be {MAX_DEPTH} deep, and the caller's is the last one")
         policy = self._policy_for(request, parent)
         read_limits(request.limits, policy)
-        scopes = self._scopes_for(request, caller)
+        scopes = scopes_within(request.scopes, caller.scopes)
         now = time.time()
-        expires_at_seconds = self._expiry_for(request, parent, now)
+        expires_at_seconds = expiry_within(request.expires_in_seconds, parent, self._settings, now)
         self._spend_mint(caller)
         secret = new_token()
         grants = (*(parent.grants if parent else ()), Grant(secret.id, policy.name, dict(request.limits)))
@@ -237,29 +238,6 @@ class TokenService:
             raise PolicyNotFound(f"there is no policy {name!r}; there are {', '.join(self.policies)}")
         return policy
 
-    def _scopes_for(self, request: TokenRequest, caller: Caller) -> tuple[str, ...]:
-        if not request.scopes:
-            raise InvalidRequest(f"'scopes' is missing: a list of what the token may do, from {', '.join(SCOPES)}")
-        for name in request.scopes:
-            if name not in SCOPES:
-                raise InvalidRequest(f"there is no scope {name[:64]!r}; there are {', '.join(SCOPES)}")
-            if name not in caller.scopes:
-                raise TokenTooBroad(f"the scope {name!r} is not among the caller's own")
-        return tuple(name for name in SCOPES if name in request.scopes)
-
-    def _expiry_for(self, request: TokenRequest, parent: StoredToken | None, now: float) -> float:
-        """Return when the token expires, in seconds since the epoch: never after its parent."""
-        latest = now + self._settings.max_token_seconds
-        if parent is not None:
-            latest = min(latest, parent.expires_at_seconds)
-        asked = request.expires_in_seconds
-        if asked is None:
-            return min(now + self._settings.default_token_seconds, latest)
-        if now + asked > latest:
-            whose = "the caller's own token is good for" if parent is not None else "max_token_seconds is"
-            raise TokenTooBroad(f"'expires_in_seconds' is {asked:.0f}, and {whose} {latest - now:.0f} s; ask for less")
-        return now + asked
-
     async def list(self, caller: Caller, *, ended: bool = False) -> Sequence[Token]:
         """Return tokens, oldest first: all for the owner; for a token, itself and those below it."""
         return await self._store.list(None if caller.is_owner else caller.principal, ended=ended)
@@ -286,34 +264,43 @@ class TokenService:
         self._require_active(stored.token)
         return self._caller(stored)
 
-    async def rotate(self, caller: Caller, token_id: str, overlap_seconds: float) -> IssuedToken:
+    async def rotate(
+        self, caller: Caller, token_id: str, overlap_seconds: float, expires_in_seconds: float | None = None
+    ) -> IssuedToken:
         """Give a token a new secret. From then on it may do no more than the caller.
 
         Parameters
         ----------
         overlap_seconds : float
             Time for which the previous secret stays valid, so that its holder can be given the new one.
+        expires_in_seconds : float, optional
+            Time after which the token ends, from now on; None to leave its end as it is.
 
         Raises
         ------
         Forbidden
             As for `create`: the holder of the new secret has the token.
-        TokenNotFound
-            If there is none that the caller may see.
-        TokenRevoked, TokenExpired
-            If it has ended.
+        TokenNotFound, TokenRevoked, TokenExpired
+            If there is none that the caller may see, or it has ended.
         InvalidRequest
             If the overlap is too long.
+        TokenTooBroad
+            If it would be valid for longer than the caller's own token, or the one it was created with.
         """
         _require_user(caller)
-        token = await self.get(caller, token_id)
+        stored = await self._find(caller, token_id)
+        token, expires_at_seconds = stored.token, stored.expires_at_seconds
         if overlap_seconds > _MAX_OVERLAP_SECONDS:
             raise InvalidRequest(f"'overlap_seconds' may be at most {_MAX_OVERLAP_SECONDS:.0f}")
         self._require_active(token)
+        for above in (token.parent_id, caller.token_id) if expires_in_seconds is not None else ():
+            bound = await self._store.get(above) if above else None
+            expires_at_seconds = expiry_within(expires_in_seconds, bound, self._settings, time.time())
+        token = replace(token, expires_at=utc_timestamp(expires_at_seconds))
         self._spend_mint(caller)
         secret = new_token(token.id)
         # In the name of this user: the holder of the secret must not get the rights of the token's creator.
-        await self._store.rotate(token.id, secret.secret_hash, overlap_seconds, caller.user)
+        await self._store.rotate(token.id, secret.secret_hash, overlap_seconds, caller.user, expires_at_seconds)
         by = caller.display_name
         self._audit.record("token", "rotated", caller.principal, token.id, overlap_seconds=overlap_seconds, by=by)
         return IssuedToken(token, secret.text)

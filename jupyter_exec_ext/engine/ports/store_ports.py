@@ -233,8 +233,15 @@ class TokenStore(Protocol):
     async def get(self, token_id: str) -> StoredToken | None:
         """Return a token, ended or not."""
 
-    async def rotate(self, token_id: str, secret_hash: bytes, overlap_seconds: float, user: Mapping[str, Any]) -> None:
-        """Give a token another secret, in the name of `user`; the previous one stays valid for `overlap_seconds`."""
+    async def rotate(
+        self,
+        token_id: str,
+        secret_hash: bytes,
+        overlap_seconds: float,
+        user: Mapping[str, Any],
+        expires_at_seconds: float,
+    ) -> None:
+        """Give a token another secret and end, in the name of `user`; the previous secret is valid for the overlap."""
 
     async def revoke(self, principal: str) -> Sequence[str]:
         """Revoke a token and all that were created below it; return the ids of those that were not revoked before."""

@@ -38,6 +38,7 @@ from jupyter_exec_ext.errors import (
     Unauthenticated,
 )
 from jupyter_exec_ext.models import Token, TokenRequest
+from jupyter_exec_ext.protocol.records_json import seconds_of
 from jupyter_exec_ext.store.store import ExecStore
 
 ADA = owner("Ada", {"username": "ada"})
@@ -220,6 +221,23 @@ async def test_a_new_secret_takes_the_place_of_the_old_one(world: World) -> None
     with pytest.raises(InvalidRequest):
         await world.verbs.rotate(ADA, old.token.id, 86_400.1)
     assert old.text not in repr(old) and newer.text not in repr(newer)
+
+
+async def test_a_token_is_extended_with_a_new_secret_and_never_beyond_those_above_it(world: World) -> None:
+    scopes = ["sessions:read", "tokens:create"]
+    above = await world.verbs.create(ADA, TokenRequest("above", scopes=scopes, expires_in_seconds=60))
+    bearer = world.verbs.authenticate(above.text, HERE)
+    below = await world.verbs.create(bearer, TokenRequest("below", scopes=["sessions:read"], expires_in_seconds=1))
+    with pytest.raises(TokenTooBroad):
+        await world.verbs.rotate(ADA, below.token.id, 0.0, 120.0)
+    with pytest.raises(TokenTooBroad):
+        await world.verbs.rotate(bearer, above.token.id, 0.0, 120.0)  # nor itself
+    await world.verbs.rotate(ADA, above.token.id, 60.0, 120.0)
+    extended = await world.verbs.rotate(ADA, below.token.id, 0.0, 110.0)
+    assert 100 < seconds_of(extended.token.expires_at) - time.time() <= 110
+    assert await world.verbs.get(ADA, below.token.id) == extended.token
+    unchanged = await world.verbs.rotate(ADA, below.token.id, 0.0)
+    assert unchanged.token.expires_at == extended.token.expires_at
 
 
 async def test_a_new_secret_is_in_the_name_of_whoever_asked_for_it(world: World) -> None:
