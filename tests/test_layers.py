@@ -55,6 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "mcp": {"models", "errors", "protocol", "auth", "engine", "server", "__init__"},
     "gateway": {"models", "errors", "system", "protocol", "auth", "engine", "assembly", "server", "mcp"},
     "magic": {"models", "client"},
+    "fleet": {"models", "errors", "system", "protocol", "auth", "store", "client", "executors", "__init__"},
     "isolation": set(),
     "isolation.common": {"system"},
     "isolation.sandbox": {"isolation.common"},
@@ -71,7 +72,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "aca.endpoint": {"models", "errors", "protocol", "auth", "engine", "server", "aca.protocol"},
     "adapters": {"models", "errors", "client", "executors", "aca.client", "aca.executor"},
     "cli": {
-        *("models", "errors", "protocol", "auth", "audit", "client", "executors", "store", "adapters"),
+        *("models", "errors", "protocol", "auth", "audit", "client", "executors", "store", "adapters", "fleet"),
         *("isolation.common", "isolation.sandbox", "forkserver", "aca.protocol", "aca.provisioner", "__init__"),
         "engine.settings",  # the doctor checks the policies of a configuration
     },
@@ -92,6 +93,7 @@ FORBIDDEN: dict[str, set[str]] = {
     "engine": _NO_HTTP,
     "store": {"tornado", "jupyter_server", "kernel_gateway", "jupyter_client", "zmq"},
     "audit": {"tornado", "jupyter_server", "kernel_gateway", "jupyter_client", "zmq", "sqlite3", "requests", "aiohttp"},
+    "fleet": {"tornado", "zmq", "jupyter_server", "jupyter_client", "kernel_gateway"},
     "isolation.common": _NO_HTTP,
     "isolation.sandbox": _NO_HTTP,
     "isolation.landlock": _NO_HTTP,

@@ -1,0 +1,1 @@
+"""Pool of servers at a JupyterHub: one address for all of them, behind ``jupyter exec pool``."""

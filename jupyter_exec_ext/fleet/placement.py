@@ -1,0 +1,159 @@
+"""Placement of sessions on a pool's servers, and the number of servers to run: decisions without clock or I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+#: A server on which a session could not be created gets no other one for this long.
+FAILED_SECONDS = 30.0
+# Names of the pool's servers are also the part of ids that says which server made them: at most 16 of these characters.
+_NAME = re.compile(r"[wp][0-9a-z]{1,15}")
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+# 2026-01-01 as Unix time: keeps names short.
+_FIRST_SECOND = 1_767_225_600
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A server as the placement sees it.
+
+    Parameters
+    ----------
+    name : str
+        The server's name.
+    sessions : int
+        Its sessions, as it last counted them.
+    coming : int
+        Sessions on their way to it, which it has not counted yet.
+    is_open : bool
+        Whether it takes new sessions: it is ready and not draining.
+    free : int, optional
+        How many more sessions it takes by its own limits, as it last counted them.
+    failed_at_seconds : float, optional
+        When a session could not be created there, the last time.
+    empty_since_seconds : float, optional
+        Since when it has had no session; None if it has one.
+    """
+
+    name: str
+    sessions: int = 0
+    coming: int = 0
+    is_open: bool = True
+    free: int | None = None
+    failed_at_seconds: float | None = None
+    empty_since_seconds: float | None = None
+
+    def count_free(self, sessions_per_server: int, now_seconds: float) -> int:
+        """Return how many more sessions can be placed there; 0 if it is closed or has failed just now."""
+        has_failed = self.failed_at_seconds is not None and now_seconds - self.failed_at_seconds < FAILED_SECONDS
+        if has_failed or not self.is_open:
+            return 0
+        free = sessions_per_server - self.sessions if self.free is None else self.free
+        return max(0, min(free, sessions_per_server - self.sessions) - self.coming)
+
+
+def choose(
+    places: Iterable[Place], sessions_per_server: int, now_seconds: float, excluded: Collection[str] = ()
+) -> str | None:
+    """Return the server for the next session, or None if no server can take it.
+
+    It is the one with the fewest sessions, those on their way included. Closed and excluded servers and those that have
+    failed in the last `FAILED_SECONDS` are left out. Of several, the first by name is taken.
+    """
+    fitting = [
+        (place.sessions + place.coming, place.name)
+        for place in places
+        if place.name not in excluded and place.count_free(sessions_per_server, now_seconds)
+    ]
+    return min(fitting)[1] if fitting else None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerBounds:
+    """Bounds on the number of servers; see the settings of the same names."""
+
+    min_servers: int
+    max_servers: int
+    sessions_per_server: int
+    spare_sessions: int
+    idle_server_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class ServerPlan:
+    """How many servers to start, and which ones to drain and stop; one of both is empty."""
+
+    start: int = 0
+    stop: tuple[str, ...] = ()
+
+
+def plan_servers(
+    places: Sequence[Place], starting: int, waiting: int, bounds: ServerBounds, now_seconds: float
+) -> ServerPlan:
+    """Return the next step to the number of servers that is needed.
+
+    Parameters
+    ----------
+    places : sequence of Place
+        All servers that run. Closed ones give no room, but count as running.
+    starting : int
+        Further servers that are starting; each is expected to have room.
+    waiting : int
+        Requests that wait for a place.
+    bounds : ServerBounds
+        The bounds.
+    now_seconds : float
+        The time of the clock of `Place`.
+    """
+    per_server = bounds.sessions_per_server
+    usable = sum(place.is_open for place in places) + starting
+    room = sum(place.count_free(per_server, now_seconds) for place in places) + starting * per_server
+    wanted = bounds.spare_sessions + waiting
+    start = max(bounds.min_servers - usable, -((room - wanted) // per_server), 0)
+    if start:
+        return ServerPlan(start=max(0, min(start, bounds.max_servers - len(places) - starting)))
+    stop = []
+    for place in sorted(places, key=lambda place: (place.empty_since_seconds or 0.0, place.name)):
+        free = place.count_free(per_server, now_seconds)
+        if (
+            place.is_open
+            and place.empty_since_seconds is not None
+            and not place.coming
+            and now_seconds - place.empty_since_seconds >= bounds.idle_server_seconds
+            and usable > bounds.min_servers
+            and room - free >= wanted
+        ):
+            usable, room = usable - 1, room - free
+            stop.append(place.name)
+    return ServerPlan(stop=tuple(stop))
+
+
+def make_server_name(now_seconds: float, taken: Collection[str]) -> str:
+    """Return a name for a new server, which no server had before: ``w`` and the seconds since 2026 in base 36."""
+    number, letters = max(0, int(now_seconds) - _FIRST_SECOND), ""
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        letters = _DIGITS[digit] + letters
+    counter, name = 0, f"w{letters or '0'}"
+    while name in taken:
+        counter += 1
+        name = f"w{letters or '0'}z{counter}"
+    return name
+
+
+def name_own_server(principal: str) -> str:
+    """Return the name of a principal's own server."""
+    return f"p{hashlib.sha256(principal.encode()).hexdigest()[:10]}"
+
+
+def is_pool_server(name: str) -> bool:
+    """Return whether the name is that of a server of the pool, not one that a person has made."""
+    return _NAME.fullmatch(name) is not None
+
+
+def is_own_server(name: str) -> bool:
+    """Return whether the name is that of one principal's server, which may be started again."""
+    return name.startswith("p")
