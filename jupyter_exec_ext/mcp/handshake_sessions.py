@@ -9,7 +9,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from mcp.server.connection import Connection
@@ -23,22 +22,17 @@ from mcp.types import INTERNAL_ERROR, REQUEST_TIMEOUT, ErrorData, RequestId
 from ..errors import PolicyLimitReached
 from .call_context import notification
 from .message_stream import MessageStream
+from .open_responses import OpenResponse, UnreadResponses
 
 #: Protocol sessions of one principal, and of all together. Beyond them, the one that was unused longest ends.
 MAX_PER_PRINCIPAL = 500
 MAX_SESSIONS = 1000
 #: Requests that one client may have open at a time.
 MAX_CALLS = 64
+#: Size of the messages that are kept for a GET, which one principal can leave unread in all of its sessions.
+STANDALONE_BYTES = 64 * 1024
 #: Time that a client gets to answer a question of the server, such as one to its user.
 ANSWER_SECONDS = 600.0
-
-
-@dataclass(frozen=True)
-class OpenResponse:
-    """A response that its client has not read to the end, and the task that makes it."""
-
-    stream: MessageStream
-    task: asyncio.Task[None]
 
 
 class HandshakeSession:
@@ -74,7 +68,7 @@ class HandshakeSession:
         self.runner: ServerRunner[Any] = ServerRunner(server, self.connection, {}, init_options=options)
         self.calls: dict[RequestId, asyncio.Task[None]] = {}
         self.responses: dict[str, OpenResponse] = {}
-        self.standalone = MessageStream("get")
+        self.standalone = MessageStream("get", STANDALONE_BYTES)
         self.state: dict[str, Any] = {}
         self.on_alive: Callable[[], object] = _nothing
         self.used_at = time.monotonic()
@@ -136,13 +130,21 @@ class HandshakeSession:
             unread = (name for name, each in kept if each.stream.ended and not each.stream.readers)
             oldest = next(unread, None)
             if oldest is not None:
-                del self.responses[oldest]
+                self.forget(oldest)
         return max(len(self.calls), len(self.responses)) < MAX_CALLS
+
+    def forget(self, name: str) -> None:
+        """Forget a response, by the name of its stream."""
+        response = self.responses.pop(name, None)
+        if response is not None:
+            response.close()
 
     async def close(self) -> None:
         """Stop its calls, each of which ends its own stream, and end its GET."""
         for task in list(self.calls.values()):
             task.cancel()
+        for name in list(self.responses):
+            self.forget(name)
         self.standalone.end()
         for answer in self._answers.values():
             if not answer.done():
@@ -158,6 +160,7 @@ class HandshakeSessions:
     """All protocol sessions of a server."""
 
     def __init__(self) -> None:
+        self.unread = UnreadResponses()
         self._sessions: dict[str, HandshakeSession] = {}
 
     def __len__(self) -> int:

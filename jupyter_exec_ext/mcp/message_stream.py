@@ -23,23 +23,23 @@ class MessageStream:
     ----------
     name : str
         Name in event ids, unique in its protocol session; empty for a stream that cannot be resumed.
+    max_bytes : int
+        Size that is kept for its reader.
 
     Attributes
     ----------
     readers : int
         Number of responses that send the stream now.
-    returns : int
-        Number of times that a client has come back for it.
     sent : int
         Number of the last message that was sent.
     status : int
         HTTP status for a response whose only message is the last one.
     """
 
-    def __init__(self, name: str = "") -> None:
+    def __init__(self, name: str = "", max_bytes: int = MAX_BYTES) -> None:
         self.name = name
+        self._max_bytes = max_bytes
         self.readers = 0
-        self.returns = 0
         self.sent = 0
         self.status = 200
         self._messages: deque[Numbered] = deque()
@@ -58,6 +58,11 @@ class MessageStream:
     def last(self) -> int:
         """Number of the last message; 0 if there was none."""
         return self._last
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of the messages that are kept."""
+        return self._size_bytes
 
     @property
     def last_message(self) -> bytes:
@@ -82,9 +87,14 @@ class MessageStream:
         self._last += 1
         self._messages.append((self._last, data))
         self._size_bytes += len(data)
-        while len(self._messages) > MAX_MESSAGES or (self._size_bytes > MAX_BYTES and len(self._messages) > 1):
+        while len(self._messages) > MAX_MESSAGES or (self._size_bytes > self._max_bytes and len(self._messages) > 1):
             self._size_bytes -= len(self._messages.popleft()[1])
         self._news.set()
+
+    def replace_messages(self, message: bytes) -> None:
+        """Keep only this message, as JSON, in the place of the last one."""
+        self._messages = deque([(self._last, message)])
+        self._size_bytes = len(message)
 
     def detach(self) -> None:
         """Make its readers stop, so that the client comes back for the rest."""
@@ -98,7 +108,6 @@ class MessageStream:
 
     def attach(self) -> None:
         """Begin to read again, after `detach` or a closed response."""
-        self.returns += 1
         self._is_detached = False
 
     def wake(self) -> None:

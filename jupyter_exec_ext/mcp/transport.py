@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from mcp.server.connection import Connection
@@ -46,14 +47,16 @@ from ..errors import PolicyLimitReached
 from ..protocol.large_values import is_large
 from ..protocol.strict_json import dump_bytes
 from .call_context import make_context
-from .handshake_sessions import MAX_CALLS, HandshakeSession, HandshakeSessions, OpenResponse
+from .handshake_sessions import MAX_CALLS, HandshakeSession, HandshakeSessions
 from .header_checks import check_parameter_headers, check_task_header
 from .message_stream import MessageStream
+from .open_responses import OpenResponse
 from .replies import Reply, acknowledge, error_message, error_reply
 
 SESSION_HEADER = "Mcp-Session-Id"
 #: Error code of a cancelled request, as the SDK answers it in the handshake revisions.
 REQUEST_CANCELLED = 0
+_Call = Callable[[], Awaitable[dict[str, Any]]]
 _META_ENVELOPE = "io.modelcontextprotocol/protocolVersion"
 _NO_SESSION = "there is no such protocol session (any more); send 'initialize' again"
 
@@ -157,7 +160,7 @@ class Transport:
             finally:
                 await aclose_shielded(connection)
 
-        task = asyncio.create_task(_run(handle(), request.id, stream))
+        task = asyncio.create_task(_run(handle, request.id, stream))
         return Reply(200, stream=stream, on_cut=task.cancel)
 
     async def _post_in_session(
@@ -203,9 +206,8 @@ class Transport:
         session = HandshakeSession(principal, self._server, self._options() if self._options is not None else None)
         stream = MessageStream()
         context = make_context(request, headers, stream, make_request(session), session)
-        await _run(
-            session.runner.on_request(context, request.method, request.params), request.id, stream, in_session=True
-        )
+        call = partial(session.runner.on_request, context, request.method, request.params)
+        await _run(call, request.id, stream, in_session=True)
         if session.connection.client_params is None:  # refused
             await session.close()
             return Reply(200, stream=stream)
@@ -251,12 +253,13 @@ class Transport:
         self._streams += 1
         stream = MessageStream(str(self._streams))
         context = make_context(request, headers, stream, make_request(session), session)
-        call = session.runner.on_request(context, request.method, request.params)
+        call = partial(session.runner.on_request, context, request.method, request.params)
         task = asyncio.create_task(_run(call, request.id, stream, in_session=True))
         session.calls[request.id] = task
         task.add_done_callback(lambda _: session.calls.pop(request.id, None))
-        session.responses[stream.name] = OpenResponse(stream, task)
-        return self._reply_with(session, session.responses[stream.name])
+        response = OpenResponse(stream, task, request.id, session.principal, self.sessions.unread)
+        session.responses[stream.name] = response
+        return self._reply_with(session, response)
 
     def _reply_with(self, session: HandshakeSession, response: OpenResponse, after: int = 0) -> Reply:
         """Return the reply that sends a response, from the message after number `after` on.
@@ -264,23 +267,18 @@ class Transport:
         A client whose response is cut off gets time to come back. One that is not seen again is gone, with its protocol
         session.
         """
-        stream = response.stream
-
-        def forget() -> None:
-            session.responses.pop(stream.name, None)
+        stream, forget = response.stream, partial(session.forget, response.stream.name)
 
         def await_return() -> None:
-            returns, cut_at = stream.returns, time.monotonic()
+            cut_at = time.monotonic()
 
             def give_up() -> None:
-                if stream.returns > returns:
-                    return
                 forget()
                 response.task.cancel()
                 if session.used_at <= cut_at and not session.standalone.readers:
                     self._closing.start(self.sessions.remove(session))
 
-            asyncio.get_running_loop().call_later(self._return_seconds, give_up)
+            response.await_return(self._return_seconds, give_up)
 
         headers = {SESSION_HEADER: session.id}
         return Reply(200, stream=stream, headers=headers, on_cut=await_return, on_sent=forget, resume_after=after)
@@ -297,7 +295,7 @@ class Transport:
         is_number = after.isdecimal() and len(after) < 16
         response = session.responses.get(name)
         if response is not None and is_number:
-            response.stream.attach()
+            response.attach()
             return self._reply_with(session, response, int(after)), session
         stream = session.standalone
         if stream.readers:
@@ -326,12 +324,10 @@ class Transport:
 # --- parts ---
 
 
-async def _run(
-    call: Awaitable[dict[str, Any]], request_id: RequestId, stream: MessageStream, *, in_session: bool = False
-) -> None:
+async def _run(call: _Call, request_id: RequestId, stream: MessageStream, *, in_session: bool = False) -> None:
     """Handle a request, and end its response with the result or the error."""
     try:
-        result = await call
+        result = await call()
     except asyncio.CancelledError:
         error = ErrorData(code=REQUEST_CANCELLED, message="Request cancelled")
         stream.end(dump_bytes(error_message(request_id, error)) if in_session else None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 
-from jupyter_exec_ext.mcp.message_stream import MAX_BYTES, MAX_MESSAGES, MessageStream
+from jupyter_exec_ext.mcp.message_stream import MAX_MESSAGES, MessageStream
 
 
 async def texts(stream: MessageStream, after: int = 0) -> list[str]:
@@ -30,12 +30,12 @@ async def test_slow_reader_loses_the_oldest_messages_beyond_the_number() -> None
 
 
 async def test_slow_reader_loses_the_oldest_messages_beyond_the_size_but_never_the_newest() -> None:
-    stream = MessageStream()
+    stream = MessageStream(max_bytes=1000)
     for _ in range(5):
-        stream.add({"text": "x" * (MAX_BYTES // 2)})
+        stream.add({"text": "x" * 500})
     assert [number for number, _ in await stream.read(0, 5)] == [5]
-    stream.end(b'"' + b"y" * (2 * MAX_BYTES) + b'"')
-    assert [(number, len(data)) for number, data in await stream.read(0, 5)] == [(6, 2 * MAX_BYTES + 2)]
+    stream.end(b'"' + b"y" * 2000 + b'"')
+    assert [(number, len(data)) for number, data in await stream.read(0, 5)] == [(6, 2002)]
 
 
 async def test_reader_waits_for_the_next_message() -> None:
@@ -71,8 +71,16 @@ async def test_reader_that_comes_back_reads_what_was_added_meanwhile() -> None:
     stream.add({"text": "meanwhile"})
     assert stream.is_detached
     stream.attach()
-    assert (stream.is_detached, stream.returns) == (False, 1)
+    assert not stream.is_detached
     assert await texts(stream) == ["meanwhile"]
+
+
+async def test_replaced_messages_give_way_to_one_with_the_last_number() -> None:
+    stream = MessageStream("1")
+    stream.add({"text": "a"})
+    stream.end(b'{"text": "last"}')
+    stream.replace_messages(b'{"text": "lost"}')
+    assert (list(await stream.read(0, 5)), stream.size_bytes) == ([(2, b'{"text": "lost"}')], 16)
 
 
 async def test_read_returns_nothing_when_the_time_is_up() -> None:

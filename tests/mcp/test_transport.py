@@ -13,7 +13,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.types import CallToolRequestParams, CallToolResult, TextContent
 
 from jupyter_exec_ext.errors import PolicyLimitReached
-from jupyter_exec_ext.mcp import handshake_sessions
+from jupyter_exec_ext.mcp import handshake_sessions, open_responses
 from jupyter_exec_ext.mcp.replies import Reply
 from jupyter_exec_ext.mcp.transport import Transport
 from tests.support.waiting import until
@@ -25,7 +25,7 @@ _RETURN_SECONDS = 0.2
 
 
 class Tools:
-    """Tools that end at once, never, or when the test wants."""
+    """Tools that end at once with a short or a large answer, never, or when the test wants."""
 
     def __init__(self) -> None:
         self.running = 0
@@ -35,6 +35,8 @@ class Tools:
     async def call(self, context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> CallToolResult:
         if params.name == "echo":
             return CallToolResult(content=[TextContent(text=str(context.request))])
+        if params.name == "large":
+            return CallToolResult(content=[TextContent(text="x" * 1_000)])
         self.running += 1
         try:
             if params.name == "notify":
@@ -208,6 +210,7 @@ async def test_client_that_comes_back_in_time_gets_the_rest(client: Client, tool
     reply.on_cut()
     again, session = client.transport.get({**client.headers, "last-event-id": f"{reply.stream.name}-1"}, "owner")
     assert (again.stream, again.resume_after, session is not None) == (reply.stream, 1, True)
+    reply.stream.readers = 1
     await asyncio.sleep(2 * _RETURN_SECONDS)  # longer than it had to come back; nothing is to happen
     tools.go_on.set()
     await until(lambda: reply.stream is not None and reply.stream.ended)
@@ -318,6 +321,58 @@ async def test_responses_that_nobody_fetches_give_way_to_new_ones(
         assert reply.status == 200
     session = client.transport.sessions.find(client.headers["mcp-session-id"], "owner")
     assert session is not None and len(session.responses) == 3
+
+
+@pytest.mark.parametrize("bound", ["MAX_PRINCIPAL_BYTES", "MAX_ALL_BYTES"])
+async def test_oldest_unread_responses_are_dropped_beyond_a_size(
+    transport: Transport, bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_responses, bound, 2_500)
+    clients = [Client(transport), Client(transport, "owner" if bound == "MAX_PRINCIPAL_BYTES" else "token:other")]
+    unread: list[tuple[Client, Reply]] = []
+    for each in clients:
+        await each.shake_hands()
+        for number in (8, 9):
+            reply = await each.post(request("tools/call", number, name="large"))
+            await response(reply)
+            reply.on_cut()
+            unread.append((each, reply))
+    answers = [await response(again(*cut)) for cut in unread]
+    assert [answer.get("error", {}).get("code") for answer in answers] == [-32603, -32603, None, None]
+    assert [answer["id"] for answer in answers] == [8, 9, 8, 9]
+    assert "too much was left unread" in answers[0]["error"]["message"]
+
+
+async def test_read_and_ended_responses_take_no_room_of_unread_ones(
+    transport: Transport, client: Client, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_responses, "MAX_PRINCIPAL_BYTES", 2_500)
+    await client.shake_hands()
+    kept = await client.post(request("tools/call", 0, name="large"))
+    await response(kept)
+    kept.on_cut()
+    for number in range(1, 5):
+        reply = await client.post(request("tools/call", number, name="large"))
+        await response(reply)
+        reply.on_cut()
+        again(client, reply).on_sent()
+    other = Client(transport)
+    await other.shake_hands()
+    stopped = await other.post(request("tools/call", name="forever"))
+    await until(lambda: tools.running)
+    stopped.on_cut()
+    await transport.delete(other.headers, "owner")
+    await response(stopped)
+    stopped.on_cut()
+    assert len(transport.sessions.unread) == 1
+    assert "result" in await response(again(client, kept))
+    assert len(transport.sessions.unread) == 0
+
+
+def again(client: Client, reply: Reply) -> Reply:
+    """Return the reply to a client that comes back for a response."""
+    assert reply.stream is not None
+    return client.transport.get({**client.headers, "last-event-id": f"{reply.stream.name}-0"}, client.principal)[0]
 
 
 async def test_oldest_unused_session_gives_way_to_a_new_one(
