@@ -76,12 +76,33 @@ def whoami(retry: RetryPolicy = DEFAULT_RETRY) -> Operation[str]:
     reply = yield from exchange(Request("GET", f"{_API}user"), retry)
     if not reply.ok:
         raise _refusal(reply, "name its user", "")
-    model = _model(reply)
+    model = model_of(reply)
     if model.get("kind") != "user" or not isinstance(model.get("name"), str):
         raise ValueError(
             f"the Hub's token is not a user's but a {model.get('kind')}'s; name the server's user with user=…"
         )
     return str(model["name"])
+
+
+def list_addresses(user: str, timeout_seconds: float) -> Operation[dict[str, str]]:
+    """Return the URLs of a user's servers behind the Hub's proxy, by name, with a slash at their ends.
+
+    Raises
+    ------
+    MissingScope
+        If the token lacks the scope ``proxy``.
+    """
+    request = Request("GET", f"{_API}proxy", total_seconds=timeout_seconds)
+    reply = yield from exchange(request, RetryPolicy(max_retries=0))
+    if not reply.ok:
+        raise _refusal(reply, "see the proxy's routes", "proxy")
+    addresses = {}
+    for spec, route in model_of(reply).items():
+        data, target = (route.get("data"), route.get("target")) if isinstance(route, dict) else (None, None)
+        if isinstance(data, dict) and data.get("user") == user and isinstance(target, str):
+            path = spec if spec.startswith("/") else f"/{spec.partition('/')[2]}"  # with subdomains, a host comes first
+            addresses[str(data.get("server_name") or "")] = f"{target.rstrip('/')}/{path.strip('/')}/"
+    return addresses
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,29 +144,34 @@ class HubServerApi:
 
     def state(self) -> Operation[ServerState]:
         """Return the server's state."""
-        # The Hub has no GET for one server: they are part of the user's model.
-        reply = yield from exchange(Request("GET", self._user_path), self.retry)
+        return (yield from self.states()).get(self.server_name, ServerState())
+
+    def states(self, *, with_stopped: bool = False) -> Operation[dict[str, ServerState]]:
+        """Return the states of all servers of the user, by name; those of stopped ones only on request."""
+        # Before version 6, the Hub has no GET for one server: they are part of the user's model.
+        query = "?include_stopped_servers=1" if with_stopped else ""
+        reply = yield from exchange(Request("GET", self._user_path + query), self.retry)
         if not reply.ok:
             raise self.refusal(reply, "see the servers", "read:servers")
-        servers = _model(reply).get("servers")
+        servers = model_of(reply).get("servers")
         if not isinstance(servers, dict):  # the Hub leaves out what a token may not see
             raise _missing_scope("see the servers", f"read:servers!user={self.user}")
-        server = servers.get(self.server_name)
-        if not isinstance(server, dict):
-            return ServerState()
-        pending, url, started = (str(server.get(name) or "") for name in ("pending", "url", "started"))
-        return ServerState(bool(server.get("ready")), pending, url, started)
+        return {name: _server_state(server) for name, server in servers.items() if isinstance(server, dict)}
 
     def request_start(self, options: Mapping[str, Any] | None) -> Operation[Reply]:
         """Request a start of the server; a successful reply means that the Hub has begun it."""
         request = Request("POST", self._path, dict(options or {}), read_timeout_seconds=_START_ANSWER_SECONDS)
         return (yield from exchange(request, self.retry))
 
-    def stop(self, started: str) -> Operation[None]:
-        """Stop the server of this start time, and wait; do nothing if it has ended or another one runs."""
+    def stop(self, started: str, *, remove: bool = False) -> Operation[None]:
+        """Stop the server of this start time, and wait; do nothing if it has ended or another one runs.
+
+        `remove` makes the Hub forget a named server, too, with what it stores for it.
+        """
         if started and (yield from self.state()).started != started:
             return
-        reply = yield from exchange(Request("DELETE", self._path), self.retry)
+        body = {"remove": True} if remove else None
+        reply = yield from exchange(Request("DELETE", self._path, body), self.retry)
         if not reply.ok and reply.status != 404:
             raise self.refusal(reply, "stop the server", "delete:servers")
         if reply.status == 202:
@@ -161,7 +187,7 @@ class HubServerApi:
             if isinstance(error, MissingScope):
                 error = MissingScope(f"{error.message}; narrow_token=False sends the server the Hub's token itself")
             raise error
-        model = _model(reply)
+        model = model_of(reply)
         if not (isinstance(model.get("id"), str) and isinstance(model.get("token"), str)):
             raise UnexpectedAnswer("the Hub created a token, but its answer has no token")
         return IssuedHubToken(model["id"], model["token"])
@@ -181,6 +207,11 @@ class HubServerApi:
                 f"{_said(reply)}"
             )
         return _refusal(reply, action, wanted)
+
+
+def _server_state(model: Mapping[str, Any]) -> ServerState:
+    pending, url, started = (str(model.get(name) or "") for name in ("pending", "url", "started"))
+    return ServerState(bool(model.get("ready")), pending, url, started)
 
 
 def _refusal(reply: Reply, action: str, scope: str) -> ExecError:
@@ -210,7 +241,8 @@ def _missing_scope(action: str, scope: str, said: str = "") -> MissingScope:
     )
 
 
-def _model(reply: Reply) -> dict[str, Any]:
+def model_of(reply: Reply) -> dict[str, Any]:
+    """Return the JSON object of a successful answer; raise `UnexpectedAnswer` if it is none."""
     try:
         model = loads_strict(reply.body)
     except ValueError:
@@ -223,7 +255,7 @@ def _model(reply: Reply) -> dict[str, Any]:
 def message_of(reply: Reply) -> str:
     """Return the Hub's message about a refusal."""
     try:
-        message = to_one_line(_model(reply).get("message"))
+        message = to_one_line(model_of(reply).get("message"))
     except UnexpectedAnswer:
         message = ""
     return message or f"it answered {reply.status}"
