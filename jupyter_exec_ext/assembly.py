@@ -110,18 +110,16 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
     steps.run("remove the directories of earlier sessions", partial(engine.remove_unused_files, prepared))
     engine.start_problems = steps.problems
     engine.pool.on_event = metrics.count_pooled
-    metrics.watch(engine)
+    metrics.watch(engine.status)
     return engine
 
 
 def _lower_max_sessions(engine: ExecEngine) -> None:
     """Lower `max_sessions` to the number that the process's descriptors suffice for."""
-    limit = descriptor_limit()
-    if limit is None:
+    limit, opened = descriptor_limit(), opened_descriptors()
+    if limit is None or opened is None:
         return
-    fitting = fitting_sessions(
-        limit, opened_descriptors(), KEPT_DESCRIPTORS, engine.pool_max if engine.pool_size else 0
-    )
+    fitting = fitting_sessions(limit, opened, KEPT_DESCRIPTORS, engine.pool_max if engine.pool_size else 0)
     if not 0 < engine.max_sessions <= fitting:
         engine.log.warning(
             "max_sessions is lowered from %s to %d: the server can open %d descriptors. Raise the hard limit (ulimit "

@@ -56,7 +56,7 @@ class Loaded(Protocol):
     def pooled(self) -> int:
         """Return the number of kernels in the warm pool."""
 
-    def load(self) -> tuple[int, int, int]:
+    def counts(self) -> tuple[int, int, int]:
         """Return the numbers of sessions, of running executions and of queued ones."""
 
 
@@ -64,7 +64,7 @@ _engines: WeakSet[Loaded] = WeakSet()
 
 
 def _total(choose: Callable[[Load], int]) -> Callable[[], float]:
-    return lambda: float(sum(choose(Load(*engine.load())) for engine in list(_engines)))
+    return lambda: float(sum(choose(Load(*engine.counts())) for engine in list(_engines)))
 
 
 Gauge("jupyter_exec_sessions", "Sessions that have not ended").set_function(_total(lambda load: load.sessions))

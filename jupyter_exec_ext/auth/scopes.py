@@ -13,6 +13,7 @@ SCOPES: dict[str, str] = {
     "files:read": "list and download the files of a session",
     "files:write": "upload and delete the files of a session",
     "tokens:create": "create tokens that may do no more than the caller's own; list, rotate and revoke them",
+    "pool:read": "read how loaded the server is, as a pool of servers does",
 }
 
 ALL_SCOPES = frozenset(SCOPES)

@@ -24,6 +24,7 @@ from .concurrency import BackgroundTasks, WatchdogExpired, ends_within
 from .executions.live_execution import ExecutionHandle
 from .files.local_files import LocalFiles
 from .files.remote_files import NOWHERE, RemoteFiles
+from .kernels.kernel_processes import MemoryMeter
 from .kernels.shared_resources import EngineResources
 from .kernels.warm_pool import KernelPool
 from .kernels.warm_pool_plan import PoolBounds
@@ -34,6 +35,7 @@ from .sessions.execution_service import ExecutionService, OutputVerbs, idempoten
 from .sessions.file_service import FileService
 from .sessions.fresh_runs import FreshRuns
 from .sessions.notebook_export import NotebookExport, NotebookExporter
+from .sessions.server_status import ServerStatus
 from .sessions.session_factory import FileLocator, SessionFactory
 from .sessions.session_registry import NamedSessions, SessionRegistry
 from .sessions.session_service import SessionService
@@ -57,7 +59,7 @@ class ExecEngine(EngineSettings):
 
     Attributes
     ----------
-    approvals, files, fresh, grants, history, named, outputs, sessions, tokens
+    approvals, files, fresh, grants, history, named, outputs, sessions, status, tokens
         Services whose methods are verbs, too.
     audit : AuditTrail
         Records of who did what.
@@ -127,7 +129,11 @@ class ExecEngine(EngineSettings):
             feed=self.feed,
             log=self.log,
         )
-        self.sessions = SessionService(self._factory, self._registry, self.pool, store.sessions, store.audit, self.log)
+        memory = MemoryMeter()
+        self.sessions = SessionService(
+            self._factory, self._registry, self.pool, store.sessions, store.audit, memory, self.log
+        )
+        self.status = ServerStatus(settings, self._registry, self.pool, memory)
         self.approvals = ApprovalService(settings, store, self.sessions, self._registry, self.background)
         self._executions = ExecutionService(
             settings, store, self.sessions, self._registry, self._admission, self.approvals, self.feed
@@ -296,14 +302,6 @@ class ExecEngine(EngineSettings):
     def activity(self) -> dict[str, str]:
         """Return the executions that are running or queued, by id, with their sessions' ids."""
         return {execution_id: live.record.id for execution_id, (live, _) in self._registry.executions.items()}
-
-    def load(self) -> tuple[int, int, int]:
-        """Return the numbers of sessions, of running executions and of waiting ones."""
-        return self._registry.load()
-
-    def pooled(self) -> int:
-        """Return the number of pooled kernels that are ready."""
-        return self.pool.ready
 
     async def fill_pool(self) -> None:
         """Start the kernels that are kept ready from the server's start on (`pool_kernels`)."""

@@ -19,6 +19,7 @@ from ..auth.policy_parsing import read_policies, unknown_name
 from ..errors import InvalidRequest, PoliciesInvalid
 from ..models import ISOLATION_LEVELS
 from ..protocol.kernel_preparation import DEFAULT_NAMES
+from ..protocol.record_ids import server_slug
 from .kernels.provisioners import OUR_PROVISIONERS, PLAIN
 from .kernels.shared_resources import DEFAULT_MAX_ALL_MESSAGES_BYTES, DEFAULT_MAX_MESSAGE_BYTES
 
@@ -171,6 +172,12 @@ class EngineSettings(LoggingConfigurable):
         "than this; 0 to report none.",
     ).tag(config=True)
 
+    server_name = Unicode(
+        help="A name for this server if it is one of several. Session and execution ids have it, so that a request for "
+        "another server's session is recognised. It is made into at most 16 characters of a-z and 0-9. The default is "
+        "the server's name at a JupyterHub (JUPYTERHUB_SERVER_NAME); empty for ids without a name."
+    ).tag(config=True)
+
     pool_size = Integer(
         1,
         min=0,
@@ -196,6 +203,14 @@ class EngineSettings(LoggingConfigurable):
     @default("work_root")
     def _default_work_root(self) -> str:
         return os.path.join(jupyter_data_dir(), "jupyter_exec_ext", "work")
+
+    @default("server_name")
+    def _default_server_name(self) -> str:
+        return server_slug(os.environ.get("JUPYTERHUB_SERVER_NAME", ""))
+
+    @validate("server_name")
+    def _slug(self, proposal: Bunch) -> str:
+        return server_slug(proposal["value"])
 
     @validate("isolation_levels")
     def _known_levels(self, proposal: Bunch) -> dict[str, str]:

@@ -48,6 +48,7 @@ from .execution_records import (
 from .mime_bundles import ImageContent, Save
 from .model_content import Content, TextContent
 from .record_list import RecordList
+from .server_records import Readiness, ServerLoad
 from .session_records import (
     ISOLATION_LEVELS,
     KernelSpecInfo,
@@ -104,10 +105,12 @@ __all__ = [
     "KernelSpecInfo",
     "LateOutput",
     "OutputEvent",
+    "Readiness",
     "RecordList",
     "ResponsiveEvent",
     "ResultEvent",
     "Save",
+    "ServerLoad",
     "Session",
     "SessionRequest",
     "SessionState",

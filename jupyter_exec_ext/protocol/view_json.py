@@ -1,4 +1,4 @@
-"""JSON of what a view of one session shows: use of its kernel, and the texts of a file before and after a change."""
+"""JSON of views: use of a session's kernel, a file's texts before and after a change, and the state of a server."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 from ..errors import UnexpectedAnswer
-from ..models import FileChange, JSONObject, SessionUsage, UsageSample
+from ..models import FileChange, JSONObject, Readiness, ServerLoad, SessionUsage, UsageSample
 
-R = TypeVar("R", SessionUsage, UsageSample, FileChange)
+R = TypeVar("R", SessionUsage, UsageSample, FileChange, Readiness, ServerLoad)
 
 
-def view_to_json(record: SessionUsage | FileChange) -> JSONObject:
+def view_to_json(record: SessionUsage | FileChange | Readiness | ServerLoad) -> JSONObject:
     """Return a record as a JSON object with the record's own field names."""
     return asdict(record)
 
@@ -25,6 +25,16 @@ def usage_from_json(data: Any) -> SessionUsage:
 def file_change_from_json(data: Any) -> FileChange:
     """Read a `FileChange`; raises `UnexpectedAnswer` if it is none."""
     return _build(FileChange, data)
+
+
+def readiness_from_json(data: Any) -> Readiness:
+    """Read a `Readiness`; raises `UnexpectedAnswer` if it is none."""
+    return _build(Readiness, data)
+
+
+def server_load_from_json(data: Any) -> ServerLoad:
+    """Read a `ServerLoad`; raises `UnexpectedAnswer` if it is none."""
+    return _build(ServerLoad, data)
 
 
 def _build(cls: type[R], data: Any, read_samples: Callable[[Any], Any] = tuple) -> R:

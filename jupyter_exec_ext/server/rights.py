@@ -18,3 +18,6 @@ WRITE_TOKENS = Access("tokens:create", "write", "tokens")
 APPROVE = Access(None, "execute", owner_only=True)
 GRANT = Access(None, "execute", owner_only=True)
 CREATE_SESSION = Access("sessions:create", "write", or_scope="kernels:attach")
+# Jupyter Server asks its authorizer the same for its own status and its shutdown.
+READ_LOAD = Access("pool:read", "read", "server")
+DRAIN = Access(None, "write", "server", owner_only=True)

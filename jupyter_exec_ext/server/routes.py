@@ -55,6 +55,7 @@ from .rights import (
     READ,
     READ_EXECUTIONS,
     READ_FILES,
+    READ_LOAD,
     READ_SESSIONS,
     READ_TOKENS,
     RUN_CODE,
@@ -70,6 +71,7 @@ from .session_handlers import (
     SessionsHandler,
     SessionUsageHandler,
 )
+from .status_handlers import LoadHandler, ReadyHandler
 from .token_handlers import (
     GrantHandler,
     GrantsHandler,
@@ -91,9 +93,13 @@ class Route:
     methods: dict[str, Access]
 
 
+# Without authentication, and so the same for everyone: nothing here may depend on the caller.
+OPEN_ROUTES = (Route("/ready", ReadyHandler, {"GET": READ}),)
+
 ROUTES = (
     Route("/", InfoHandler, {"GET": READ}),
     Route("/openapi.yaml", OpenAPIHandler, {"GET": READ}),
+    Route("/load", LoadHandler, {"GET": READ_LOAD}),
     Route(
         "/sessions",
         SessionsHandler,
@@ -256,7 +262,7 @@ def tornado_rules(services: Services, mcp: McpEndpoint) -> list[tuple[str, type[
     """Return the table as Tornado's rules below the base URL, with rules for paths that do not exist."""
     rules: list[tuple[str, type[ExecHandler], dict[str, Any]]] = [
         (_pattern(route.path, route.methods), route.handler, {"services": services, "access": route.methods})
-        for route in ROUTES
+        for route in (*OPEN_ROUTES, *ROUTES)
     ]
     # Without these rules the host would answer unknown paths, also to callers that it does not know.
     rules.append((f"/{PREFIX}(?:/.*)?", NotFoundHandler, {"services": services, "access": {}}))

@@ -15,7 +15,7 @@ from openapi_spec_validator import validate
 from jupyter_exec_ext.errors import ClientError, ExecError
 from jupyter_exec_ext.models import ExecutionState, SessionState
 from jupyter_exec_ext.protocol.records_json import EVENT_TYPES
-from jupyter_exec_ext.server.routes import ROUTES
+from jupyter_exec_ext.server.routes import OPEN_ROUTES, ROUTES
 from tests.support.hosts import Host
 
 TEXT = files("jupyter_exec_ext.server").joinpath("openapi.yaml").read_text()
@@ -29,14 +29,14 @@ def test_the_document_is_valid() -> None:
 
 def test_it_has_the_routes_of_the_table_with_their_scopes_and_no_others() -> None:
     described = {
-        (path, method.upper(), operation.get("x-scope"), operation.get("x-owner-only", False))
+        (path, method.upper(), operation.get("x-scope"), operation.get("x-owner-only", False), "security" in operation)
         for path, item in DOCUMENT["paths"].items()
         for method, operation in item.items()
         if method != "parameters"
     }
     assert described == {
-        (route.path, method, access.scopes or None, access.owner_only)
-        for route in ROUTES
+        (route.path, method, access.scopes or None, access.owner_only, route in OPEN_ROUTES)
+        for route in (*OPEN_ROUTES, *ROUTES)
         for method, access in route.methods.items()
     }
 
@@ -66,6 +66,8 @@ def test_what_the_server_sends_is_what_the_document_says(hosts: Any, name: str) 
     assert call("GET", "/openapi.yaml").text == TEXT
     check(call("GET", "/").json(), "Info")
     check(call("GET", "/nope").json(), "Error")
+    check(call("GET", "/ready").json(), "Readiness")
+    check(call("GET", "/load").json(), "ServerLoad")
     session = call("POST", "/sessions", json={"name": "x", "metadata": {"a": 1}}).json()
     path = f"/sessions/{session['id']}"
     for one in [session, call("GET", path).json(), *call("GET", "/sessions").json()["sessions"]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from jupyter_exec_ext.server.routes import ROUTES, Route
+from jupyter_exec_ext.server.routes import OPEN_ROUTES, ROUTES, Route
 
 from .markdown import code, section, sentence, table
 from .schemas import Schema, bounds, extended, fields, link, type_of
@@ -50,7 +50,7 @@ def records() -> str:
 
 
 def _all_requests() -> Iterator[tuple[Route, str]]:
-    for route in ROUTES:
+    for route in (*OPEN_ROUTES, *ROUTES):
         for method in route.methods:
             yield route, method
 
@@ -72,6 +72,8 @@ def anchor(heading: str) -> str:
 
 def _who(route: Route, method: str) -> str:
     access = route.methods[method]
+    if route in OPEN_ROUTES:
+        return "no token"
     return "owner" if access.owner_only else _linked(access.scopes) or "any"
 
 
@@ -82,6 +84,8 @@ def _linked(scopes: str) -> str:
 def needs(route: Route, method: str) -> str:
     """Return who may send a request, in words."""
     access = route.methods[method]
+    if route in OPEN_ROUTES:
+        return "For everyone, without a token."
     if access.owner_only:
         return "For the server's owner alone."
     return f"Scope: {_linked(access.scopes)}." if access.scopes else "For every caller."

@@ -6,11 +6,12 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...errors import ApiNotFound, PolicyDenied
-from ...models import Change, Execution, KernelSpecInfo, OutputEvent, RecordList, Session
+from ...models import Change, Execution, KernelSpecInfo, OutputEvent, Readiness, RecordList, ServerLoad, Session
 from ..api.event_stream import ChangeFollower
 from ..api.execution_operations import FRESH_SESSION, execution_request, new_key, one_timeout
 from ..api.operations import ExecApi, FoundExecutions, session_request
 from ..api.request_exchange import DEFAULT_OUTAGE_SECONDS, RetryPolicy
+from ..api.server_status import ServerStatusApi
 from ..local_servers import find_connection
 from ..server_connection import JupyterConnectable, JupyterConnectionInfo
 from .awaitable_context import awaitable_context
@@ -80,6 +81,7 @@ class AsyncExecClient:
         self.connection_info = find_connection(server, token)
         self._retry = RetryPolicy(max_retries, outage_seconds=outage_seconds, why_lost=self.connection_info.why_lost)
         self._api = ExecApi(self._retry)
+        self._status = ServerStatusApi(self._retry)
         self._driver = AioDriver(self.connection_info)
         self.tokens = AsyncExecTokens(self._driver, self._retry)
         self.approvals = AsyncExecApprovals(self._driver, self._retry)
@@ -100,6 +102,20 @@ class AsyncExecClient:
     async def info(self) -> dict[str, Any]:
         """Return the server's versions, settings and limits, and the caller's permissions."""
         return await self._driver.perform(self._api.info())
+
+    async def ready(self) -> Readiness:
+        """Return whether the server takes new sessions; it needs no token."""
+        return await self._driver.perform(self._status.ready())
+
+    async def load(self) -> ServerLoad:
+        """Return how loaded the server is, with the sessions of all callers.
+
+        Raises
+        ------
+        MissingScope
+            If the token has no scope ``pool:read``.
+        """
+        return await self._driver.perform(self._status.load())
 
     async def kernelspecs(self) -> RecordList[KernelSpecInfo]:
         """Return the kernelspecs that a session may use."""

@@ -83,6 +83,8 @@ def _below(root: int, children: Mapping[int, Sequence[int]]) -> set[int]:
 
 
 FRESH_SECONDS = 3.0
+# Measuring takes at most this share of the time, however many processes code has started.
+_MAX_SHARE = 0.1
 
 
 class MemoryMeter:
@@ -92,6 +94,7 @@ class MemoryMeter:
         self._turn = asyncio.Lock()
         #: By session and process: when it was measured, and what was found.
         self._found: dict[tuple[str, int], tuple[float, int | None]] = {}
+        self._last_seconds = 0.0
 
     async def measure(self, pids: Mapping[str, int]) -> dict[str, int | None]:
         """Return what kernels use, with the processes below them, by the ids of their sessions; None if unknown.
@@ -103,12 +106,14 @@ class MemoryMeter:
         """
         # Callers that come meanwhile wait, and then find the fresh figures instead of measuring again.
         async with self._turn:
-            oldest = time.monotonic() - FRESH_SECONDS
+            began = time.monotonic()
+            oldest = began - max(FRESH_SECONDS, self._last_seconds / _MAX_SHARE)
             self._found = {key: found for key, found in self._found.items() if found[0] > oldest}
             wanted = {pid for session_id, pid in pids.items() if (session_id, pid) not in self._found}
             if wanted:
                 now = await asyncio.to_thread(memory_below, wanted)
                 moment = time.monotonic()
+                self._last_seconds = moment - began
                 self._found |= {(sid, pid): (moment, now[pid]) for sid, pid in pids.items() if pid in wanted}
             return {session_id: self._found[session_id, pid][1] for session_id, pid in pids.items()}
 

@@ -184,6 +184,6 @@ def descriptor_limit() -> int | None:
     return None if soft == resource.RLIM_INFINITY else soft
 
 
-def opened_descriptors() -> int:
-    """Return how many descriptors this process has."""
-    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+def opened_descriptors() -> int | None:
+    """Return how many descriptors this process has; None where the system does not tell."""
+    return sum(1 for _ in Path("/proc/self/fd").iterdir()) if sys.platform == "linux" else None

@@ -92,6 +92,11 @@ class KernelPool:
         """How many kernels are ready."""
         return sum(pooled.ready for pooled in self._kernels)
 
+    def pids(self) -> dict[str, int]:
+        """Return the processes of the kernels that are ready, by the ids of their sessions to come."""
+        kernels = {pooled.session_id: pooled.kernel for pooled in self._kernels if pooled.ready}
+        return {session_id: kernel.pid for session_id, kernel in kernels.items() if kernel and kernel.pid is not None}
+
     @property
     def _on(self) -> bool:
         return not self._closed and self.bounds.size > 0 and self._can_start_aside

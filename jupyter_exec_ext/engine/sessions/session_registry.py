@@ -33,6 +33,8 @@ class SessionRegistry:
         Executions that have not ended, by id, each with its session.
     stopping : bool
         Set when the engine shuts down: no session is created any more.
+    draining : bool
+        Set while the server is drained: no session is created, and those that there are go on.
     policy_problem : str
         Mistake in the policies, because of which no session is created; empty without one.
     """
@@ -40,7 +42,7 @@ class SessionRegistry:
     def __init__(self) -> None:
         self.sessions: dict[str, LiveSession] = {}
         self.executions: dict[str, tuple[LiveSession, LiveExecution]] = {}
-        self.stopping = False
+        self.stopping = self.draining = False
         self.policy_problem = ""
         self._touch_timer: asyncio.TimerHandle | None = None
 
@@ -86,6 +88,11 @@ class SessionRegistry:
         sessions = sum(live.record.state is not SessionState.ENDED for live in self.sessions.values())
         running = sum(execution.record.state is ExecutionState.RUNNING for _, execution in self.executions.values())
         return sessions, running, len(self.executions) - running
+
+    def pids(self) -> dict[str, int]:
+        """Return the processes of the sessions' kernels, by the ids of their sessions."""
+        found = {session_id: live.kernel.pid for session_id, live in self.sessions.items()}
+        return {session_id: pid for session_id, pid in found.items() if pid is not None}
 
     def _schedule_touch(self) -> None:
         if self._touch_timer is None:

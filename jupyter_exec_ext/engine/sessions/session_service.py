@@ -32,6 +32,7 @@ class SessionService:
         pool: KernelPool,
         store: SessionStore,
         audit: AuditTrail,
+        memory: MemoryMeter,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._factory = factory
@@ -40,7 +41,7 @@ class SessionService:
         self._store = store
         self._audit = audit
         self._log = log
-        self._memory = MemoryMeter()
+        self._memory = memory
         self._usage = UsageSampler(registry)
 
     async def create(self, caller: Caller, request: SessionRequest, setup_code: str | None = None) -> Session:
@@ -97,9 +98,8 @@ class SessionService:
         return await self._usage.usage(session_id)
 
     async def _measured(self, sessions: Sequence[Session]) -> Sequence[Session]:
-        live = self._registry.sessions
-        pids = {session.id: live[session.id].kernel.pid for session in sessions if session.id in live}
-        found = await self._memory.measure({session_id: pid for session_id, pid in pids.items() if pid is not None})
+        pids = self._registry.pids()
+        found = await self._memory.measure({one.id: pids[one.id] for one in sessions if one.id in pids})
         return [replace(session, memory_bytes=found.get(session.id)) for session in sessions]
 
     async def get_live(self, caller: Caller, session_id: str) -> LiveSession:

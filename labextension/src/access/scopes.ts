@@ -15,7 +15,7 @@ export const USUAL: readonly string[] = [
 ];
 
 /** In which order they are offered; what a newer server has besides comes last. */
-const ORDER: readonly string[] = [...USUAL, 'kernels:attach', 'tokens:create'];
+const ORDER: readonly string[] = [...USUAL, 'kernels:attach', 'tokens:create', 'pool:read'];
 
 export function ordered(scopes: readonly string[]): readonly string[] {
   const rank = (scope: string): number => (ORDER.includes(scope) ? ORDER.indexOf(scope) : ORDER.length);
@@ -44,6 +44,8 @@ export function scopeWords(trans: TranslationBundle, scope: string): string {
       return trans.__('upload and delete files of its sessions; a kernel can run them, without approval');
     case 'tokens:create':
       return trans.__('create tokens that may do no more than itself, and revoke them');
+    case 'pool:read':
+      return trans.__('read how loaded the server is, as a pool of servers does');
     default:
       return scope;
   }

@@ -98,10 +98,22 @@ async def test_what_was_measured_is_soon_measured_again(
     meter, pid = MemoryMeter(), os.getpid()
     assert ((await meter.measure({"ses_a": pid}))["ses_a"] or 0) > MB
     monkeypatch.setattr(kernel_processes, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(kernel_processes, "_MAX_SHARE", 1e9)
     await meter.measure({"ses_a": pid})
     assert len(measured) == 2
     await meter.measure({})
     assert meter._found == {}
+
+
+async def test_measure_that_took_long_is_not_soon_repeated(
+    monkeypatch: pytest.MonkeyPatch, measured: list[tuple[threading.Thread, set[int]]]
+) -> None:
+    meter, pids = MemoryMeter(), {"ses_a": os.getpid()}
+    monkeypatch.setattr(kernel_processes, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(kernel_processes, "_MAX_SHARE", 1e-9)  # as if measuring had taken hours
+    for _ in range(3):
+        await meter.measure(pids)
+    assert len(measured) == 1
 
 
 async def test_another_kernel_of_a_session_is_measured_for_itself(engine: ExecEngine) -> None:

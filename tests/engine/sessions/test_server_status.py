@@ -1,0 +1,49 @@
+"""What the engine tells of the server as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import pytest
+
+from jupyter_exec_ext.auth.caller import owner
+from jupyter_exec_ext.engine.engine import ExecEngine
+from jupyter_exec_ext.engine.kernels import kernel_processes
+from jupyter_exec_ext.models import Readiness, SessionRequest
+
+ME = owner("me")
+
+
+async def test_free_places_are_what_the_limit_leaves(make_engine: Callable[..., ExecEngine]) -> None:
+    engine = make_engine(max_sessions=2, pool_size=0)
+    assert (await engine.status.load()).free_places == 2
+    session = await engine.create_session(ME, SessionRequest())
+    load = await engine.status.load()
+    assert (load.sessions, load.running, load.queued, load.free_places) == (1, 0, 0, 1)
+    await engine.delete_session(ME, session.id)
+    assert (await engine.status.load()).free_places == 2
+    engine.max_sessions = 0
+    assert (await engine.status.load()).free_places is None
+
+
+async def test_memory_of_kernels_is_measured_once_for_several_questions(
+    make_engine: Callable[..., ExecEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[Collection[int]] = []
+
+    def measure(pids: Collection[int]) -> dict[int, int | None]:
+        measured.append(pids)
+        return dict.fromkeys(pids, 7)
+
+    monkeypatch.setattr(kernel_processes, "memory_below", measure)
+    engine = make_engine(pool_size=0)
+    await engine.create_session(ME, SessionRequest())
+    assert [(await engine.status.load()).kernels_pss_bytes for _ in range(3)] == [7, 7, 7]
+    assert [len(pids) for pids in measured] == [1]
+
+
+async def test_engine_that_shuts_down_is_not_ready(make_engine: Callable[..., ExecEngine]) -> None:
+    engine = make_engine()
+    assert engine.status.readiness() == Readiness(ready=True, draining=False)
+    await engine.shutdown()
+    assert engine.status.readiness() == Readiness(ready=False, draining=False)
