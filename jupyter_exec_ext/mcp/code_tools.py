@@ -30,10 +30,11 @@ from ..errors import ExecError, InvalidRequest
 from ..models import Execution, ExecutionRequest, ExecutionState, StateEvent, StreamEvent, model_content
 from ..protocol.records_json import bare_to_json
 from ..protocol.strict_json import is_encodable
+from .caller_times import shortest
 from .output_truncation import truncate_outputs
 from .questions import Question, answer_question, can_ask, wait_for_question
 from .resource_uris import file_uri
-from .session_choice import choose_session, shortest
+from .session_choice import choose_session
 from .task_records import TASK_AFTER_SECONDS, TASKS, task_of
 from .tool_call import Arguments, ToolCall, ToolResult, result
 

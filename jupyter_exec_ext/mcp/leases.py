@@ -10,8 +10,10 @@ import asyncio
 import re
 from typing import Any
 
+from ..auth.caller import Caller
 from ..engine.engine import ExecEngine
 from ..errors import InvalidRequest, PolicyLimitReached
+from .caller_times import renewal_seconds_of
 
 #: Header that names the lease of a request's client, and how many seconds it lasts without another request.
 LEASE_HEADER = "Jupyter-Exec-Lease"
@@ -31,12 +33,17 @@ class Lease:
         Ids of the sessions that were made for it.
     is_over : bool
         Whether its sessions have been ended.
+    ends_at : float
+        Time of the event loop at which it runs out.
+    renewal_seconds : float
+        Time between two renewals of its sessions, whose idle time may be shorter than the lease.
     """
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
         self.sessions: list[str] = []
         self.is_over = False
+        self.ends_at = self.renewal_seconds = 0.0
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -56,7 +63,7 @@ class Leases:
     def __len__(self) -> int:
         return len(self._leases)
 
-    def renew(self, principal: str, header: str) -> Lease:
+    def renew(self, caller: Caller, header: str) -> Lease:
         """Return the lease that a request names, with its whole time ahead.
 
         Raises
@@ -67,24 +74,32 @@ class Leases:
             If there are too many leases.
         """
         name, seconds = _parse(header)
+        principal = caller.principal
         key = principal, name
         lease = self._leases.get(key)
         if lease is None:
             if len(self) >= MAX_LEASES or sum(owner == principal for owner, _ in self._leases) >= MAX_PER_PRINCIPAL:
                 raise PolicyLimitReached("too many MCP clients hold leases; close one", retry_after_seconds=1.0)
             lease = self._leases[key] = Lease()
-        if lease.timer is not None:
-            lease.timer.cancel()
-        lease.sessions = [*self._engine.sessions.renew(lease.sessions)]
-        lease.timer = asyncio.get_running_loop().call_later(seconds, self._run_out, key)
+        lease.ends_at = asyncio.get_running_loop().time() + seconds
+        lease.renewal_seconds = renewal_seconds_of(caller, self._engine.mcp_idle_seconds)
+        self._renew_sessions(key)
         return lease
 
     async def release(self, principal: str, header: str) -> None:
         """End a lease and its sessions now; one that is over is left alone."""
         await self._end((principal, _parse(header)[0]))
 
-    def _run_out(self, key: tuple[str, str]) -> None:
-        self._engine.background.start(self._end(key))
+    def _renew_sessions(self, key: tuple[str, str]) -> None:
+        lease, loop = self._leases[key], asyncio.get_running_loop()
+        left_seconds = lease.ends_at - loop.time()
+        if left_seconds <= 0:
+            self._engine.background.start(self._end(key))
+            return
+        if lease.timer is not None:
+            lease.timer.cancel()
+        lease.sessions = [*self._engine.sessions.renew(lease.sessions)]
+        lease.timer = loop.call_later(min(left_seconds, lease.renewal_seconds), self._renew_sessions, key)
 
     async def _end(self, key: tuple[str, str]) -> None:
         lease = self._leases.pop(key, None)

@@ -19,6 +19,7 @@ from ..protocol.sse import MEDIA_TYPE
 from ..server.base_handler import ExecHandler, Services
 from ..server.gate import Access, check_access
 from ..server.streaming import StreamingHandler
+from .caller_times import renewal_seconds_of
 from .endpoint import McpEndpoint
 from .leases import LEASE_HEADER, Lease
 
@@ -127,7 +128,7 @@ class McpHandler(StreamingHandler):
     def _renew_lease(self) -> None:
         lease = self.request.headers.get(LEASE_HEADER)
         if lease is not None:
-            self._lease = self._endpoint.leases.renew(self.caller.principal, lease)
+            self._lease = self._endpoint.leases.renew(self.caller, lease)
 
     # --- answering ---
 
@@ -168,7 +169,7 @@ class McpHandler(StreamingHandler):
             self.write(f"id: {stream.name}-{after}\nretry: {_RETRY_MILLISECONDS}\ndata: \n\n")
             await self.flush()
         # A client that is connected keeps its sessions, whose idle time may be short.
-        seconds = min(self.heartbeat_seconds, self.engine.mcp_idle_seconds / 3)
+        seconds = min(self.heartbeat_seconds, renewal_seconds_of(self.caller, self.engine.mcp_idle_seconds))
         while True:
             messages = await stream.read(after, seconds)
             for number, data in messages:

@@ -1,13 +1,14 @@
 """Session choice: finds or creates the session for a tool call, and frees room for it.
 
-A session that MCP has made is marked in its metadata, and ends after `ExecEngine.mcp_idle_seconds` without use. While a
-client of the handshake revisions keeps its GET open, or a client renews its lease, its sessions count as used.
+A session that MCP has made is marked in its metadata. It ends after `ExecEngine.mcp_idle_seconds` without use, or
+earlier if a policy says so. While a client of the handshake revisions keeps its GET open, or a client holds a lease,
+its sessions count as used.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..auth.caller import Caller
@@ -15,6 +16,7 @@ from ..engine.engine import ExecEngine
 from ..errors import InvalidRequest, LimitReached, PolicyLimitReached, SessionNotFound, TooManyKernels, TooManySessions
 from ..models import Session, SessionRequest, SessionState
 from ..server.rights import CREATE_SESSION
+from .caller_times import idle_seconds_of
 from .handshake_sessions import HandshakeSession
 from .tool_call import ToolCall
 
@@ -102,9 +104,7 @@ async def make_session(call: ToolCall, kernel_name: str = "", name: str = "") ->
         kernel_name=kernel_name or None,
         name=name or call.client_name or "MCP",
         metadata={MADE_FOR: call.client_name},
-        idle_timeout_seconds=shortest(
-            call.engine.mcp_idle_seconds, (policy.max_idle_seconds for policy in call.caller.policies)
-        ),
+        idle_timeout_seconds=idle_seconds_of(call.caller, call.engine.mcp_idle_seconds),
     )
     notes: tuple[str, ...] = ()
     try:
@@ -146,11 +146,6 @@ def _keep_for_client(engine: ExecEngine, client: HandshakeSession, session_id: s
 async def _end_all(engine: ExecEngine, session_ids: Sequence[str]) -> None:
     for session_id in session_ids:
         await engine.sessions.end(session_id, "its MCP client has ended")
-
-
-def shortest(seconds: float, limits: Iterable[float | None]) -> float:
-    """Return a default time, or the shortest of the limits if that is shorter."""
-    return min([seconds, *(limit for limit in limits if limit is not None)])
 
 
 def _is_about_sessions(error: LimitReached) -> bool:

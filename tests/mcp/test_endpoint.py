@@ -251,6 +251,20 @@ def test_first_calls_at_once_make_one_default_session(own_bearer: Bearer) -> Non
     assert len(found) == 4 and len(set(found)) == 1
 
 
+@only_in_full
+def test_open_get_keeps_sessions_whose_idle_time_is_shorter_than_that_between_comments(host: Host) -> None:
+    bearer = mint(host, max_idle_seconds=2)
+    client = RawClient.of(bearer, HANDSHAKE)
+    with client.get() as answer:
+        client.tool("execute_code", code="1")
+        began = time.monotonic()
+        for _ in answer.iter_content(None):
+            if time.monotonic() - began > 6:
+                break
+        assert list(states(bearer).values()) == ["idle"]
+    wait_for(lambda: not states(bearer))
+
+
 def test_code_without_a_session_makes_one_and_says_its_id_in_the_new_revision(own_bearer: Bearer) -> None:
     client = RawClient.of(own_bearer)
     first, second = (client.tool("execute_code", code="1") for _ in range(2))

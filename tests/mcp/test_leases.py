@@ -8,14 +8,19 @@ from typing import Any, cast
 import pytest
 import requests
 
+from jupyter_exec_ext.auth.caller import Bound, Caller
+from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.errors import InvalidRequest, PolicyLimitReached
+from jupyter_exec_ext.mcp import caller_times
 from jupyter_exec_ext.mcp import leases as leases_module
 from jupyter_exec_ext.mcp.leases import LEASE_HEADER, Leases
 from tests.mcp.places import Hosts, place_of
+from tests.support.waiting import until
 
 NAME = "A-client_of-16ch"
 HEADER = f"{NAME}; seconds=45"
+OWNER, OTHER = Caller("owner"), Caller("token:abc")
 
 
 class Sessions:
@@ -41,13 +46,13 @@ def sessions() -> Sessions:
 
 @pytest.fixture
 def leases(sessions: Sessions) -> Leases:
-    return Leases(cast(ExecEngine, SimpleNamespace(sessions=sessions)))
+    return Leases(cast(ExecEngine, SimpleNamespace(sessions=sessions, mcp_idle_seconds=600.0)))
 
 
 async def test_released_lease_ends_its_sessions(leases: Leases, sessions: Sessions) -> None:
-    lease = leases.renew("owner", HEADER)
+    lease = leases.renew(OWNER, HEADER)
     lease.sessions.append("ses_1")
-    assert leases.renew("owner", HEADER) is lease
+    assert leases.renew(OWNER, HEADER) is lease
     assert sessions.renewed == ["ses_1"]
     await leases.release("owner", HEADER)
     assert (sessions.live, lease.is_over, len(leases)) == (["ses_2"], True, 0)
@@ -55,15 +60,25 @@ async def test_released_lease_ends_its_sessions(leases: Leases, sessions: Sessio
 
 
 async def test_renewed_lease_forgets_sessions_that_have_ended(leases: Leases) -> None:
-    lease = leases.renew("owner", HEADER)
+    lease = leases.renew(OWNER, HEADER)
     lease.sessions += ["ses_1", "ses_gone"]
-    assert leases.renew("owner", HEADER).sessions == ["ses_1"]
+    assert leases.renew(OWNER, HEADER).sessions == ["ses_1"]
+
+
+async def test_sessions_of_a_lease_are_renewed_within_the_idle_time_of_a_policy(
+    leases: Leases, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caller_times, "_SHORTEST_INTERVAL_SECONDS", 0.0)
+    leases.renew(Caller("owner", bounds=(Bound("owner", Policy(max_idle_seconds=0.03)),)), HEADER).sessions += ["ses_1"]
+    for _ in range(2):
+        sessions.renewed = []
+        await until(lambda: sessions.renewed == ["ses_1"])
 
 
 async def test_lease_of_another_caller_is_another_lease(leases: Leases, sessions: Sessions) -> None:
-    lease = leases.renew("owner", HEADER)
+    lease = leases.renew(OWNER, HEADER)
     lease.sessions.append("ses_1")
-    assert leases.renew("token:abc", HEADER) is not lease
+    assert leases.renew(OTHER, HEADER) is not lease
     await leases.release("token:abc", HEADER)
     assert "ses_1" in sessions.live
 
@@ -73,17 +88,17 @@ async def test_lease_of_another_caller_is_another_lease(leases: Leases, sessions
 )
 async def test_lease_of_another_form_is_refused(header: str, leases: Leases) -> None:
     with pytest.raises(InvalidRequest, match="must have the form"):
-        leases.renew("owner", header)
+        leases.renew(OWNER, header)
     assert len(leases) == 0
 
 
 async def test_lease_beyond_the_limit_is_refused(leases: Leases, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leases_module, "MAX_PER_PRINCIPAL", 1)
-    leases.renew("owner", HEADER)
+    leases.renew(OWNER, HEADER)
     with pytest.raises(PolicyLimitReached):
-        leases.renew("owner", f"{NAME}2; seconds=45")
-    leases.renew("owner", HEADER)
-    leases.renew("token:abc", HEADER)
+        leases.renew(OWNER, f"{NAME}2; seconds=45")
+    leases.renew(OWNER, HEADER)
+    leases.renew(OTHER, HEADER)
 
 
 def send(hosts: Hosts, verb: str, lease: str, message: dict[str, Any] | None = None) -> requests.Response:
