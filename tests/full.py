@@ -170,8 +170,8 @@ PARTS = {
         ),
     ),
     "cancellations": Part(
-        "1,000 cancelled calls, and 1,000 cancellations and 200 ends of the MCP program",
-        "80 min",
+        "1,000 cancelled calls, and 2,000 cancellations and 200 ends of the MCP program",
+        "90 min",
         _run_cancellations,
     ),
     "contract": Part(

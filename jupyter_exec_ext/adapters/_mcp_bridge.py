@@ -64,7 +64,7 @@ async def has_endpoint(connection: JupyterConnectionInfo) -> bool:
             return False
 
 
-def tool_defaults(kernel_name: str | None, timeout_seconds: float | None, session_id: str | None) -> ToolDefaults:
+def make_tool_defaults(kernel_name: str | None, timeout_seconds: float | None, session_id: str | None) -> ToolDefaults:
     """Return the arguments that the program's options stand for, where the model gives none."""
     kernel = {"kernel_name": kernel_name} if kernel_name is not None else {}
     session = {"session": session_id} if session_id is not None else {}
@@ -87,7 +87,7 @@ async def run_bridge(
     connection : JupyterConnectionInfo
         The server.
     defaults : mapping
-        See `tool_defaults`.
+        See `make_tool_defaults`.
     lease_seconds : int
         The server ends the client's sessions this long after the bridge was killed.
     """

@@ -27,7 +27,7 @@ from ..client.local_servers import find_connection, token_of_environment
 from ..client.server_connection import JupyterConnectionInfo
 from ..errors import ExecError
 from ._code_session import TIMEOUT_SECONDS, CodeSession, OwnSession, Server
-from ._mcp_bridge import has_endpoint, run_bridge, tool_defaults
+from ._mcp_bridge import has_endpoint, make_tool_defaults, run_bridge
 from ._session_keeper import SessionKeeper
 from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME
 
@@ -190,7 +190,7 @@ def serve_at_standard_streams(
     """
     connection = find_connection(server, token)
     if anyio.run(has_endpoint, connection):
-        defaults = tool_defaults(kernel_name, timeout_seconds, session_id)
+        defaults = make_tool_defaults(kernel_name, timeout_seconds, session_id)
         anyio.run(partial(run_bridge, connection, defaults))
         return
     session = _KeptSession(

@@ -47,7 +47,7 @@ class CallContext:
     @property
     def can_send_request(self) -> bool:
         """True if the client can be asked now."""
-        return self.peer is not None and not self.stream.ended
+        return self.peer is not None and not self.stream.is_ended
 
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
@@ -59,13 +59,13 @@ class CallContext:
         NoBackChannelError
             If it cannot be asked.
         """
-        if self.peer is None or self.stream.ended:
+        if self.peer is None or self.stream.is_ended:
             raise NoBackChannelError(method)
         return await self.peer.ask(self.stream, method, params)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send a notification on the request's own response."""
-        self.stream.add(notification(method, params))
+        self.stream.add(make_notification(method, params))
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
         """Report progress, if the client asked for that."""
@@ -75,7 +75,7 @@ class CallContext:
         await self.notify("notifications/progress", {key: value for key, value in params.items() if value is not None})
 
 
-def notification(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
+def make_notification(method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a notification as JSON-RPC has it."""
     return {"jsonrpc": "2.0", "method": method, **({"params": dict(params)} if params is not None else {})}
 

@@ -9,14 +9,14 @@ from ..auth.caller import Caller
 _SHORTEST_INTERVAL_SECONDS = 0.5
 
 
-def shortest(seconds: float, limits: Iterable[float | None]) -> float:
+def choose_shortest(seconds: float, limits: Iterable[float | None]) -> float:
     """Return a default time, or the shortest of the limits if that is shorter."""
     return min([seconds, *(limit for limit in limits if limit is not None)])
 
 
 def idle_seconds_of(caller: Caller, default_seconds: float) -> float:
     """Return how long a session that MCP makes may be unused."""
-    return shortest(default_seconds, (policy.max_idle_seconds for policy in caller.policies))
+    return choose_shortest(default_seconds, (policy.max_idle_seconds for policy in caller.policies))
 
 
 def renewal_seconds_of(caller: Caller, default_seconds: float) -> float:

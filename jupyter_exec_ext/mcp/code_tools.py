@@ -30,13 +30,13 @@ from ..errors import ExecError, InvalidRequest
 from ..models import Execution, ExecutionRequest, ExecutionState, StateEvent, StreamEvent, model_content
 from ..protocol.records_json import bare_to_json
 from ..protocol.strict_json import is_encodable
-from .caller_times import shortest
+from .caller_times import choose_shortest
 from .output_truncation import truncate_outputs
 from .questions import Question, answer_question, can_ask, wait_for_question
 from .resource_uris import file_uri
 from .session_choice import choose_session
 from .task_records import TASK_AFTER_SECONDS, TASKS, task_of
-from .tool_call import Arguments, ToolCall, ToolResult, result
+from .tool_call import Arguments, ToolCall, ToolResult, make_result
 
 #: Time between two reports of progress, which carry the last of what was printed.
 PROGRESS_SECONDS = 0.5
@@ -51,7 +51,7 @@ TRACE_FIELDS = ("traceparent", "tracestate", "baggage")
 _MAX_TRACE_CHARACTERS = 1024
 
 
-async def _at_once() -> None:
+async def _return_at_once() -> None:
     pass
 
 
@@ -106,7 +106,7 @@ class Run:
     record: Execution
     log: EventLog
     wait: Callable[[float | None], Awaitable[Execution]]
-    durable: Callable[[], Awaitable[None]] = _at_once
+    durable: Callable[[], Awaitable[None]] = _return_at_once
     asked_seq: int = 0
     is_new_session: bool = False
     notes: tuple[str, ...] = ()
@@ -151,7 +151,7 @@ async def execute_code(call: ToolCall, arguments: ExecuteCodeArguments) -> ToolR
     if not isinstance(result_, Execution):
         return result_
     await call.note_changes(result_.session_id, [info.path for info in result_.files])
-    return run_result(result_, is_new_session=run.is_new_session, notes=run.notes)
+    return make_run_result(result_, is_new_session=run.is_new_session, notes=run.notes)
 
 
 async def _stop(call: ToolCall, starting: asyncio.Task[Run]) -> None:
@@ -172,7 +172,7 @@ async def _start(call: ToolCall, arguments: ExecuteCodeArguments) -> Run:
         arguments.code,
         language=arguments.language or None,
         timeout_seconds=arguments.timeout_seconds
-        or shortest(_DEFAULT_TIMEOUT_SECONDS, (policy.max_execution_seconds for policy in call.caller.policies)),
+        or choose_shortest(_DEFAULT_TIMEOUT_SECONDS, (policy.max_execution_seconds for policy in call.caller.policies)),
         metadata=trace_of(call.context.meta),
         allow_input=can_ask(call.context),
     )
@@ -302,7 +302,7 @@ async def _report_progress(call: ToolCall, run: Run) -> None:
             reported, shown = now, printed
 
 
-def run_result(record: Execution, *, is_new_session: bool = False, notes: tuple[str, ...] = ()) -> CallToolResult:
+def make_run_result(record: Execution, *, is_new_session: bool = False, notes: tuple[str, ...] = ()) -> CallToolResult:
     """Return what a run gave: texts and pictures, links to the files that it wrote, and its record."""
     shown = truncate_outputs(record)
     content: list[ContentBlock] = []
@@ -322,4 +322,4 @@ def run_result(record: Execution, *, is_new_session: bool = False, notes: tuple[
     del fields["code"]  # the model has just written it
     text = "\n".join([shown.to_text(), *notes])
     data = RunResult(session=record.session_id, is_new_session=is_new_session, text=text, execution=fields)
-    return result(data, content, is_error=record.state is not ExecutionState.OK)
+    return make_result(data, content, is_error=record.state is not ExecutionState.OK)

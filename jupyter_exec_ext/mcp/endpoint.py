@@ -53,7 +53,7 @@ class McpEndpoint:
             if not is_installed():
                 raise NotFound(_MISSING)
             # In a thread: the import takes a second (2026-11-27), in which nobody else should have to wait.
-            server = await asyncio.to_thread(import_module, f"{__package__}.server")
+            server = await asyncio.to_thread(import_module, f"{__package__}.sdk_server")
             if self._transport is None:  # another request may have been first
                 self._transport = server.build_transport(self._engine)
         return self._transport

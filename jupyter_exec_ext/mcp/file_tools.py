@@ -21,8 +21,8 @@ from ..engine.ports import FileReader
 from ..errors import InvalidRequest
 from ..models import FileInfo
 from .resource_uris import file_uri, output_uri
-from .session_choice import named_session
-from .tool_call import Arguments, ToolCall, result
+from .session_choice import find_named_session
+from .tool_call import Arguments, ToolCall, make_result
 
 #: Bytes of a file that one call returns at most, and by default.
 MAX_READ_BYTES, DEFAULT_READ_BYTES = 1_000_000, 50_000
@@ -115,7 +115,7 @@ class WrittenResult(BaseModel):
 
 async def list_files(call: ToolCall, arguments: ListFilesArguments) -> CallToolResult:
     """List the files of a session."""
-    session_id = named_session(call, arguments.session)
+    session_id = find_named_session(call, arguments.session)
     found = await call.engine.files.list(
         call.caller, session_id, arguments.path, is_wanted=call.request.handler.is_wanted
     )
@@ -125,12 +125,12 @@ async def list_files(call: ToolCall, arguments: ListFilesArguments) -> CallToolR
         lines.append("(there are more)")
     content: list[ContentBlock] = [TextContent(text="\n".join(lines) or "(no files)")]
     content += [file.to_link() for file in files[:_MAX_LINKS]]
-    return result(FilesResult(files=files, truncated=found.truncated), content)
+    return make_result(FilesResult(files=files, truncated=found.truncated), content)
 
 
 async def read_file(call: ToolCall, arguments: ReadFileArguments) -> CallToolResult:
     """Read a part of a file."""
-    session_id = named_session(call, arguments.session)
+    session_id = find_named_session(call, arguments.session)
     reader = await call.engine.files.open(call.caller, session_id, arguments.path)
     return await _content(reader, file_uri(session_id, arguments.path), arguments.offset, arguments.max_bytes)
 
@@ -148,7 +148,7 @@ async def write_file(call: ToolCall, arguments: WriteFileArguments) -> CallToolR
     if arguments.text and arguments.base64:
         raise InvalidRequest("give the content as 'text' or as 'base64', not both")
     data = _decode(arguments.base64) if arguments.base64 else arguments.text.encode("utf-8", "surrogatepass")
-    session_id = named_session(call, arguments.session)
+    session_id = find_named_session(call, arguments.session)
     writer = await call.engine.files.create(call.caller, session_id, arguments.path, len(data))
     try:
         await writer.write(data)
@@ -158,7 +158,7 @@ async def write_file(call: ToolCall, arguments: WriteFileArguments) -> CallToolR
     await call.note_changes(session_id, [info.path])
     file = FileResult.of(session_id, info)
     text = f"{'Created' if created else 'Replaced'} {info.path} ({info.size_bytes} bytes)"
-    return result(WrittenResult(file=file, created=created), [TextContent(text=text), file.to_link()])
+    return make_result(WrittenResult(file=file, created=created), [TextContent(text=text), file.to_link()])
 
 
 def _decode(text: str) -> bytes:
@@ -200,7 +200,7 @@ async def _content(reader: FileReader, uri: str, offset: int, max_bytes: int) ->
     if not is_whole:
         content.append(TextContent(text=f"(bytes {offset} to {offset + len(data)} of {info.size_bytes})"))
     found = ContentResult(uri=uri, size_bytes=info.size_bytes, offset=offset, returned_bytes=len(data), text=text)
-    return result(found, content)
+    return make_result(found, content)
 
 
 def decode_text(data: bytes, *, may_be_cut: bool = False) -> str | None:

@@ -20,7 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp.types import INTERNAL_ERROR, REQUEST_TIMEOUT, ErrorData, RequestId
 
 from ..errors import PolicyLimitReached
-from .call_context import notification
+from .call_context import make_notification
 from .message_stream import MessageStream
 from .open_responses import OpenResponse, UnreadResponses
 
@@ -70,7 +70,7 @@ class HandshakeSession:
         self.responses: dict[str, OpenResponse] = {}
         self.standalone = MessageStream("get", STANDALONE_BYTES)
         self.state: dict[str, Any] = {}
-        self.on_alive: Callable[[], object] = _nothing
+        self.on_alive: Callable[[], object] = _do_nothing
         self.used_at = time.monotonic()
         self._answers: dict[RequestId, asyncio.Future[dict[str, Any]]] = {}
         self._asked = 0
@@ -90,7 +90,7 @@ class HandshakeSession:
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send a notification on the client's GET."""
-        self.standalone.add(notification(method, params))
+        self.standalone.add(make_notification(method, params))
 
     async def ask(self, stream: MessageStream, method: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Send a request on a stream, and wait for the client's answer.
@@ -103,7 +103,7 @@ class HandshakeSession:
         self._asked += 1
         request_id = self._asked
         answer = self._answers[request_id] = asyncio.get_running_loop().create_future()
-        stream.add({**notification(method, params), "id": request_id})
+        stream.add({**make_notification(method, params), "id": request_id})
         try:
             return await asyncio.wait_for(answer, ANSWER_SECONDS)
         except asyncio.TimeoutError:
@@ -127,7 +127,7 @@ class HandshakeSession:
         """Return whether the client may make one more call; drops the oldest response that nobody came back for."""
         if len(self.responses) >= MAX_CALLS:
             kept = self.responses.items()
-            unread = (name for name, each in kept if each.stream.ended and not each.stream.readers)
+            unread = (name for name, each in kept if each.stream.is_ended and not each.stream.readers)
             oldest = next(unread, None)
             if oldest is not None:
                 self.forget(oldest)
@@ -152,7 +152,7 @@ class HandshakeSession:
         await aclose_shielded(self.connection)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 

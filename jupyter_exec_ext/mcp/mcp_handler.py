@@ -154,14 +154,14 @@ class McpHandler(StreamingHandler):
                     await self._send_events(stream, reply.resume_after, session)
                 if self._open_reply is not None:  # it was not cut off
                     self._open_reply = None
-                    (reply.on_sent if stream.ended else reply.on_cut)()
+                    (reply.on_sent if stream.is_ended else reply.on_cut)()
         finally:
             stream.readers -= 1
 
     async def _is_one_message(self, stream: MessageStream) -> bool:
         """Return whether a response ends soon with a single message, which is then sent as JSON."""
         await stream.read(0, _STREAM_AFTER_SECONDS)
-        return stream.ended and stream.last <= 1
+        return stream.is_ended and stream.last_number <= 1
 
     async def _send_events(self, stream: MessageStream, after: int, session: HandshakeSession | None) -> None:
         await self.begin_stream(MEDIA_TYPE)
@@ -179,7 +179,7 @@ class McpHandler(StreamingHandler):
             if self.is_abandoned:
                 return
             if not messages:
-                if stream.is_detached or (stream.ended and after >= stream.last):
+                if stream.is_detached or (stream.is_ended and after >= stream.last_number):
                     break
                 await self.send_parts([_COMMENT])
             if session is not None:
@@ -198,7 +198,7 @@ class McpHandler(StreamingHandler):
 
     def challenge(self) -> str:
         """Return the WWW-Authenticate header, with the address of the metadata for clients without a token."""
-        return f'Bearer resource_metadata="{_address(self, METADATA_PATH)}"'
+        return f'Bearer resource_metadata="{_address_of(self, METADATA_PATH)}"'
 
     def error_answer(self, error: ExecError) -> tuple[int, dict[str, Any]]:
         """Return an error of what came before a message was read, as JSON-RPC has it."""
@@ -223,10 +223,10 @@ class McpMetadataHandler(ExecHandler):
     async def get(self) -> None:
         """Send the metadata."""
         body: dict[str, Any] = {
-            "resource": _address(self, MCP_PREFIX),
+            "resource": _address_of(self, MCP_PREFIX),
             "resource_name": "Code execution on Jupyter",
             "bearer_methods_supported": ["header"],
-            "resource_documentation": _address(self, TOKENS_PATH),
+            "resource_documentation": _address_of(self, TOKENS_PATH),
         }
         hub = os.environ.get("JUPYTERHUB_BASE_URL")
         if hub is not None:
@@ -257,7 +257,7 @@ It is shown once. Put it into a file or an environment variable, and have your M
 """
 
 
-def _address(handler: ExecHandler, path: str) -> str:
+def _address_of(handler: ExecHandler, path: str) -> str:
     return f"{handler.request.protocol}://{handler.request.host}{url_path_join(handler.base_url, path)}"
 
 

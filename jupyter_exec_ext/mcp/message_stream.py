@@ -44,20 +44,20 @@ class MessageStream:
         self.status = 200
         self._messages: deque[Numbered] = deque()
         self._size_bytes = 0
-        self._last = 0
-        self._ended = False
+        self._last_number = 0
+        self._is_ended = False
         self._is_detached = False
         self._news = asyncio.Event()
 
     @property
-    def ended(self) -> bool:
+    def is_ended(self) -> bool:
         """True if no message follows those that are kept."""
-        return self._ended
+        return self._is_ended
 
     @property
-    def last(self) -> int:
+    def last_number(self) -> int:
         """Number of the last message; 0 if there was none."""
-        return self._last
+        return self._last_number
 
     @property
     def size_bytes(self) -> int:
@@ -71,21 +71,21 @@ class MessageStream:
 
     def add(self, message: Mapping[str, Any]) -> None:
         """Add a message; after the end it is dropped."""
-        if not self._ended:
+        if not self._is_ended:
             self._append(dump_bytes(message))
 
     def end(self, message: bytes | None = None) -> None:
         """Add the last message, as JSON, and end the stream; an ended stream stays as it is."""
-        if self._ended:
+        if self._is_ended:
             return
         if message is not None:
             self._append(message)
-        self._ended = True
+        self._is_ended = True
         self._news.set()
 
     def _append(self, data: bytes) -> None:
-        self._last += 1
-        self._messages.append((self._last, data))
+        self._last_number += 1
+        self._messages.append((self._last_number, data))
         self._size_bytes += len(data)
         while len(self._messages) > MAX_MESSAGES or (self._size_bytes > self._max_bytes and len(self._messages) > 1):
             self._size_bytes -= len(self._messages.popleft()[1])
@@ -93,7 +93,7 @@ class MessageStream:
 
     def replace_messages(self, message: bytes) -> None:
         """Keep only this message, as JSON, in the place of the last one."""
-        self._messages = deque([(self._last, message)])
+        self._messages = deque([(self._last_number, message)])
         self._size_bytes = len(message)
 
     def detach(self) -> None:
@@ -123,7 +123,7 @@ class MessageStream:
             Numbers and JSON; empty if the time is up, the stream has ended or is detached, or `wake` was called.
         """
         found = self._after(after)
-        if not found and not self._ended and not self._is_detached:
+        if not found and not self._is_ended and not self._is_detached:
             self._news.clear()
             try:
                 await asyncio.wait_for(self._news.wait(), timeout_seconds)

@@ -10,7 +10,7 @@ from mcp.types import INTERNAL_ERROR, ErrorData, RequestId
 
 from ..protocol.strict_json import dump_bytes
 from .message_stream import MessageStream
-from .replies import error_message
+from .replies import make_error_message
 
 #: Bounds of the unread responses of one principal, and of all together. Beyond them the oldest are dropped.
 MAX_PRINCIPAL_BYTES = 64 * 1024 * 1024
@@ -58,7 +58,7 @@ class OpenResponse:
             return
         self._stop_timer()
         self._timer = asyncio.get_running_loop().call_later(seconds, lambda: None if self.stream.readers else give_up())
-        if self.stream.ended:
+        if self.stream.is_ended:
             self._unread.add(self)
 
     def attach(self) -> None:
@@ -110,4 +110,4 @@ class UnreadResponses:
     def _drop(self, response: OpenResponse) -> None:
         self.remove(response)
         error = ErrorData(code=INTERNAL_ERROR, message=_DROPPED)
-        response.stream.replace_messages(dump_bytes(error_message(response.request_id, error)))
+        response.stream.replace_messages(dump_bytes(make_error_message(response.request_id, error)))

@@ -23,20 +23,20 @@ def truncate_outputs(execution: Execution) -> Execution:
     if left_out > 0:
         note = {"output_type": "stream", "name": "stdout", "text": f"\n[... {left_out} outputs left out ...]\n"}
         outputs = [*outputs[:KEPT_OUTPUTS], note, *outputs[-KEPT_OUTPUTS:]]
-    return replace(execution, outputs=tuple(map(_short, outputs)))
+    return replace(execution, outputs=tuple(map(_truncate_value, outputs)))
 
 
-def _short(value: Any, name: str = "") -> Any:
+def _truncate_value(value: Any, name: str = "") -> Any:
     if isinstance(value, str):
-        return value if name.startswith("image/") else _ends(value)
+        return value if name.startswith("image/") else _truncate_text(value)
     if isinstance(value, list):
-        return [_short(item) for item in value]
+        return [_truncate_value(item) for item in value]
     if isinstance(value, dict):
-        return {key: _short(item, key) for key, item in value.items()}
+        return {key: _truncate_value(item, key) for key, item in value.items()}
     return value
 
 
-def _ends(text: str) -> str:
+def _truncate_text(text: str) -> str:
     left_out = len(text) - 2 * KEPT_CHARACTERS
     if left_out <= 0:
         return text

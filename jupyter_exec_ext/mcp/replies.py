@@ -41,16 +41,16 @@ class Reply:
     resume_after: int = 0
 
 
-def error_message(request_id: RequestId | None, error: ErrorData) -> dict[str, Any]:
+def make_error_message(request_id: RequestId | None, error: ErrorData) -> dict[str, Any]:
     """Return an error as JSON-RPC has it."""
     return {"jsonrpc": "2.0", "id": request_id, "error": error.model_dump(mode="json", exclude_none=True)}
 
 
-def error_reply(
+def make_error_reply(
     request_id: RequestId | None, code: int, message: str, data: Any = None, *, status: int | None = None
 ) -> Reply:
     """Return the reply for a message that is not dispatched."""
-    body = dump_bytes(error_message(request_id, ErrorData(code=code, message=message, data=data)))
+    body = dump_bytes(make_error_message(request_id, ErrorData(code=code, message=message, data=data)))
     return Reply(status or ERROR_CODE_HTTP_STATUS.get(code, 200), body)
 
 
@@ -59,8 +59,8 @@ def acknowledge(message: dict[str, Any], version: str) -> Reply:
     try:
         JSONRPCNotification.model_validate(message)
     except ValidationError:
-        return error_reply(None, INVALID_REQUEST, "the body must be a single JSON-RPC request or notification")
+        return make_error_reply(None, INVALID_REQUEST, "the body must be a single JSON-RPC request or notification")
     unsupported = unsupported_protocol_version_rejection(version)
     if unsupported is not None:
-        return error_reply(None, unsupported.code, unsupported.message, unsupported.data)
+        return make_error_reply(None, unsupported.code, unsupported.message, unsupported.data)
     return Reply(202)

@@ -77,7 +77,7 @@ async def _find_ended(call: ToolCall, session_id: str) -> str | None:
     return f"The session before this one has ended ({reason}): variables, imports and definitions are gone."
 
 
-def named_session(call: ToolCall, requested_id: str) -> str:
+def find_named_session(call: ToolCall, requested_id: str) -> str:
     """Return the session for files: the one asked for, or the client's default one.
 
     Raises

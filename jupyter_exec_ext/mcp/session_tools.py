@@ -8,8 +8,8 @@ from mcp.types import CallToolResult, TextContent
 from pydantic import BaseModel, Field
 
 from ..models import Session
-from .session_choice import make_session, named_session
-from .tool_call import Arguments, ToolCall, result
+from .session_choice import find_named_session, make_session
+from .tool_call import Arguments, ToolCall, make_result
 
 
 class StartSessionArguments(Arguments):
@@ -87,29 +87,29 @@ async def start_session(call: ToolCall, arguments: StartSessionArguments) -> Cal
 
 def _described(session: Session, notes: Sequence[str] = ()) -> CallToolResult:
     found = SessionResult.of(session)
-    return result(found, [TextContent(text=text) for text in (found.to_text(), *notes)])
+    return make_result(found, [TextContent(text=text) for text in (found.to_text(), *notes)])
 
 
 async def list_sessions(call: ToolCall, arguments: NoArguments) -> CallToolResult:
     """List the caller's sessions."""
     found = [SessionResult.of(session) for session in await call.engine.list_sessions(call.caller)]
     text = "\n".join(session.to_text() for session in found) or "(no sessions)"
-    return result(SessionsResult(sessions=found), [TextContent(text=text)])
+    return make_result(SessionsResult(sessions=found), [TextContent(text=text)])
 
 
 async def end_session(call: ToolCall, arguments: EndSessionArguments) -> CallToolResult:
     """End a session."""
     await call.engine.delete_session(call.caller, arguments.session)
-    return result(
+    return make_result(
         EndedResult(session=arguments.session, ended=True), [TextContent(text=f"{arguments.session} has ended")]
     )
 
 
 async def interrupt_session(call: ToolCall, arguments: SessionArguments) -> CallToolResult:
     """Interrupt a session's running code."""
-    return _described(await call.engine.interrupt_session(call.caller, named_session(call, arguments.session)))
+    return _described(await call.engine.interrupt_session(call.caller, find_named_session(call, arguments.session)))
 
 
 async def restart_session(call: ToolCall, arguments: SessionArguments) -> CallToolResult:
     """Give a session a fresh kernel."""
-    return _described(await call.engine.restart_session(call.caller, named_session(call, arguments.session)))
+    return _described(await call.engine.restart_session(call.caller, find_named_session(call, arguments.session)))

@@ -18,7 +18,7 @@ from ..errors import ExecError
 from ..models import Execution
 from ..server.gate import Access
 from ..server.rights import CONTROL_EXECUTIONS, READ_EXECUTIONS
-from .code_tools import cancel_in_background, run_result
+from .code_tools import cancel_in_background, make_run_result
 from .mcp_handler import McpRequest
 from .questions import Question, answer_question, can_ask, find_pending_question
 from .task_records import TASKS, task_of
@@ -55,7 +55,7 @@ class Tasks:
             request = question.to_request().model_dump(by_alias=True, mode="json", exclude_none=True)
             task["inputRequests"] = {question.key: request}
         if task["status"] == "completed":
-            task["result"] = run_result(record).model_dump(by_alias=True, mode="json", exclude_none=True)
+            task["result"] = make_run_result(record).model_dump(by_alias=True, mode="json", exclude_none=True)
         return task
 
     async def cancel(self, context: Context, params: TaskParams) -> dict[str, Any]:

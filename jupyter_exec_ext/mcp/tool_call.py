@@ -162,11 +162,11 @@ def _drop_titles(schema: Any) -> None:
             _drop_titles(value)
 
 
-def result(model: BaseModel, content: Sequence[ContentBlock], *, is_error: bool = False) -> CallToolResult:
+def make_result(model: BaseModel, content: Sequence[ContentBlock], *, is_error: bool = False) -> CallToolResult:
     """Return a tool's result: content for people and models, and the same as data."""
     return CallToolResult(content=list(content), structured_content=model.model_dump(mode="json"), is_error=is_error)
 
 
-def failure(message: str) -> CallToolResult:
+def make_failure(message: str) -> CallToolResult:
     """Return the result of a call that could not be carried out, with the reason for the model."""
     return CallToolResult(content=[TextContent(text=message)], is_error=True)

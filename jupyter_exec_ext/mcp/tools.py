@@ -57,7 +57,7 @@ from .session_tools import (
     restart_session,
     start_session,
 )
-from .tool_call import ToolCall, ToolResult, ToolSpec, failure
+from .tool_call import ToolCall, ToolResult, ToolSpec, make_failure
 
 _MAX_MISTAKES = 5
 
@@ -201,7 +201,7 @@ class Tools:
         try:
             arguments = tool.arguments.model_validate(params.arguments or {})
         except ValidationError as error:
-            return failure(_mistakes(error))
+            return make_failure(_describe_mistakes(error))
         try:
             for right in tool.rights:
                 await call.request.check(right)
@@ -209,10 +209,10 @@ class Tools:
             return await (run if tool.is_cancellable else asyncio.shield(self._engine.background.start(run)))
         except ExecError as error:
             call.request.handler.record_if_denied(error)
-            return failure(f"{error.code}: {error.message}")
+            return make_failure(f"{error.code}: {error.message}")
 
 
-def _mistakes(error: ValidationError) -> str:
+def _describe_mistakes(error: ValidationError) -> str:
     """Return what is wrong with arguments, without their values."""
     found = [f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}" for each in error.errors()]
     return "invalid_request: " + "; ".join(found[:_MAX_MISTAKES])

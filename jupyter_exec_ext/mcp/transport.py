@@ -51,7 +51,7 @@ from .handshake_sessions import MAX_CALLS, HandshakeSession, HandshakeSessions
 from .header_checks import check_parameter_headers, check_task_header
 from .message_stream import MessageStream
 from .open_responses import OpenResponse
-from .replies import Reply, acknowledge, error_message, error_reply
+from .replies import Reply, acknowledge, make_error_message, make_error_reply
 
 SESSION_HEADER = "Mcp-Session-Id"
 #: Error code of a cancelled request, as the SDK answers it in the handshake revisions.
@@ -139,16 +139,16 @@ class Transport:
         try:
             request = JSONRPCRequest.model_validate(message)
         except ValidationError:
-            return error_reply(None, INVALID_REQUEST, "the body must be a single JSON-RPC request or notification")
+            return make_error_reply(None, INVALID_REQUEST, "the body must be a single JSON-RPC request or notification")
         duplicated = find_duplicated_routing_header(pairs)
         if duplicated is not None:
-            return error_reply(request.id, HEADER_MISMATCH, f"the header {duplicated} appears more than once")
+            return make_error_reply(request.id, HEADER_MISMATCH, f"the header {duplicated} appears more than once")
         route = classify_inbound_request(message, headers=headers)
         if not isinstance(route, InboundLadderRejection):
             checked = check_task_header(request, headers) or check_parameter_headers(self._server, request, headers)
             route = checked if checked is not None else route
         if isinstance(route, InboundLadderRejection):
-            return error_reply(request.id, route.code, route.message, route.data)
+            return make_error_reply(request.id, route.code, route.message, route.data)
         connection = Connection.from_envelope(route.protocol_version, route.client_info, route.client_capabilities)
         runner: ServerRunner[Any] = ServerRunner(self._server, connection, {})
         stream = MessageStream()
@@ -173,17 +173,17 @@ class Transport:
         try:
             parsed = jsonrpc_message_adapter.validate_python(message, by_name=False)
         except ValidationError:
-            return error_reply(None, INVALID_REQUEST, "the body must be a single JSON-RPC message")
+            return make_error_reply(None, INVALID_REQUEST, "the body must be a single JSON-RPC message")
         session_id = headers.get(SESSION_HEADER.lower())
         if isinstance(parsed, JSONRPCRequest) and parsed.method == "initialize" and session_id is None:
             return await self._open(parsed, headers, principal, make_request)
         if session_id is None:
-            return error_reply(
+            return make_error_reply(
                 None, INVALID_REQUEST, f"the header {SESSION_HEADER} is missing; send 'initialize' first"
             )
         session = self.sessions.find(session_id, principal)
         if session is None:
-            return error_reply(None, INVALID_REQUEST, _NO_SESSION, status=404)
+            return make_error_reply(None, INVALID_REQUEST, _NO_SESSION, status=404)
         session.touch()
         if isinstance(parsed, JSONRPCResponse):
             session.resolve(parsed.id, parsed.result, None)
@@ -243,13 +243,15 @@ class Transport:
     ) -> Reply:
         meta = (request.params or {}).get("_meta")
         if isinstance(meta, Mapping) and _META_ENVELOPE in meta:
-            return error_reply(
+            return make_error_reply(
                 request.id, INVALID_REQUEST, "this protocol session was opened by a handshake of an older revision"
             )
         if request.id in session.calls:
-            return error_reply(request.id, INVALID_REQUEST, "a request with this id is still being handled")
+            return make_error_reply(request.id, INVALID_REQUEST, "a request with this id is still being handled")
         if not session.has_room():
-            return error_reply(request.id, INVALID_REQUEST, f"a client may have {MAX_CALLS} open requests", status=429)
+            return make_error_reply(
+                request.id, INVALID_REQUEST, f"a client may have {MAX_CALLS} open requests", status=429
+            )
         self._streams += 1
         stream = MessageStream(str(self._streams))
         context = make_context(request, headers, stream, make_request(session), session)
@@ -299,7 +301,7 @@ class Transport:
             return self._reply_with(session, response, int(after)), session
         stream = session.standalone
         if stream.readers:
-            return error_reply(
+            return make_error_reply(
                 None, INVALID_REQUEST, "this protocol session has such a stream already", status=409
             ), None
         resume_after = int(after) if is_number and name == stream.name else stream.sent
@@ -316,9 +318,9 @@ class Transport:
     def _named(self, headers: Mapping[str, str], principal: str) -> HandshakeSession | Reply:
         session_id = headers.get(SESSION_HEADER.lower())
         if session_id is None:
-            return error_reply(None, INVALID_REQUEST, f"the header {SESSION_HEADER} is missing")
+            return make_error_reply(None, INVALID_REQUEST, f"the header {SESSION_HEADER} is missing")
         found = self.sessions.find(session_id, principal)
-        return found if found is not None else error_reply(None, INVALID_REQUEST, _NO_SESSION, status=404)
+        return found if found is not None else make_error_reply(None, INVALID_REQUEST, _NO_SESSION, status=404)
 
 
 # --- parts ---
@@ -330,13 +332,13 @@ async def _run(call: _Call, request_id: RequestId, stream: MessageStream, *, in_
         result = await call()
     except asyncio.CancelledError:
         error = ErrorData(code=REQUEST_CANCELLED, message="Request cancelled")
-        stream.end(dump_bytes(error_message(request_id, error)) if in_session else None)
+        stream.end(dump_bytes(make_error_message(request_id, error)) if in_session else None)
         raise
     except Exception as failure:  # what handlers raise; the SDK logs what is no error of the protocol
         error = modern_error_data(failure)
         if not in_session:
             stream.status = ERROR_CODE_HTTP_STATUS.get(error.code, 200)
-        stream.end(dump_bytes(error_message(request_id, error)))
+        stream.end(dump_bytes(make_error_message(request_id, error)))
     else:
         response = {"jsonrpc": "2.0", "id": request_id, "result": result}
         # Pictures are megabytes of base64.

@@ -18,7 +18,7 @@ from mcp.types import (
     Tool,
 )
 
-from jupyter_exec_ext.mcp import code_tools, questions, server, tasks
+from jupyter_exec_ext.mcp import code_tools, questions, sdk_server, tasks
 from jupyter_exec_ext.mcp.tools import Tools
 
 #: Much shorter than in use, so that a tool that takes a second is a task.
@@ -61,7 +61,7 @@ async def _answer(engine: Any, caller: Any, execution_id: str, kind: str, answer
 
 def _load_jupyter_server_extension(app: Any) -> None:
     for module, name, value in (
-        (server, "Tools", ToolsWithTasks),
+        (sdk_server, "Tools", ToolsWithTasks),
         (code_tools, "TASK_AFTER_SECONDS", _TASK_AFTER_SECONDS),
         (code_tools, "answer_question", _answer),
         (tasks, "answer_question", _answer),

@@ -18,7 +18,7 @@ async def test_messages_are_read_in_order_after_a_number() -> None:
         stream.add({"text": text})
     assert await texts(stream) == ["a", "b", "c"]
     assert await texts(stream, 2) == ["c"]
-    assert (stream.last, stream.ended) == (3, False)
+    assert (stream.last_number, stream.is_ended) == (3, False)
 
 
 async def test_slow_reader_loses_the_oldest_messages_beyond_the_number() -> None:
@@ -53,7 +53,7 @@ async def test_ended_stream_takes_no_more_messages() -> None:
     stream.end(b'{"text": "again"}')
     assert await texts(stream) == ["last"]
     assert await texts(stream, 1) == []
-    assert (stream.ended, stream.last_message) == (True, b'{"text": "last"}')
+    assert (stream.is_ended, stream.last_message) == (True, b'{"text": "last"}')
 
 
 async def test_end_detach_and_wake_release_a_reader_without_messages() -> None:

@@ -83,7 +83,7 @@ async def response(reply: Reply) -> dict[str, Any]:
     """Return the last message of a reply."""
     data = reply.body
     if reply.stream is not None:
-        await until(lambda: reply.stream is not None and reply.stream.ended, 5)
+        await until(lambda: reply.stream is not None and reply.stream.is_ended, 5)
         data = reply.stream.last_message
     found: dict[str, Any] = json.loads(data or b"{}")
     return found
@@ -172,7 +172,7 @@ async def test_closed_response_of_the_new_revision_cancels_its_call(client: Clie
     await until(lambda: tools.running)
     reply.on_cut()
     await until(lambda: tools.cancelled == 1)
-    assert reply.stream is not None and reply.stream.ended
+    assert reply.stream is not None and reply.stream.is_ended
 
 
 async def test_cancel_in_a_session_stops_the_call_of_that_id_only(client: Client, tools: Tools) -> None:
@@ -213,7 +213,7 @@ async def test_client_that_comes_back_in_time_gets_the_rest(client: Client, tool
     reply.stream.readers = 1
     await asyncio.sleep(2 * _RETURN_SECONDS)  # longer than it had to come back; nothing is to happen
     tools.go_on.set()
-    await until(lambda: reply.stream is not None and reply.stream.ended)
+    await until(lambda: reply.stream is not None and reply.stream.is_ended)
     ((number, data),) = await reply.stream.read(1, 5)
     assert (number, json.loads(data)["id"], tools.cancelled) == (2, 9, 0)
     again.on_sent()
@@ -283,7 +283,7 @@ async def test_session_ends_by_delete(client: Client, tools: Tools) -> None:
     reply, _ = await client.transport.delete(client.headers, "owner")
     assert reply.status == 200
     assert (await response(call))["error"]["message"] == "Request cancelled"
-    assert get.stream is not None and get.stream.ended
+    assert get.stream is not None and get.stream.is_ended
     for later in (await client.post(request("ping")), (await client.transport.delete(client.headers, "owner"))[0]):
         assert later.status == 404
 

@@ -13,7 +13,7 @@ from mcp import Client, StdioServerParameters
 from mcp.types import ElicitResult, JSONRPCNotification, JSONRPCRequest
 
 from jupyter_exec_ext import AsyncExecClient, JupyterConnectionInfo, LocalJupyterServer
-from jupyter_exec_ext.adapters._mcp_bridge import _MessageRelay, _ServerTransport, has_endpoint, tool_defaults
+from jupyter_exec_ext.adapters._mcp_bridge import _MessageRelay, _ServerTransport, has_endpoint, make_tool_defaults
 from tests.adapters.mcp.test_mcp_ends import REVISIONS, program
 
 _PROGRAM = ["-m", "jupyter_exec_ext.adapters.mcp", "--server"]
@@ -77,7 +77,7 @@ async def test_questions_and_progress_reach_the_client(local_server: LocalJupyte
 
 
 def test_arguments_of_the_model_come_before_those_of_the_options() -> None:
-    passing = _MessageRelay(tool_defaults("ir", 5.0, None))
+    passing = _MessageRelay(make_tool_defaults("ir", 5.0, None))
     request = JSONRPCRequest(jsonrpc="2.0", id=1, method="tools/call", params={"name": "execute_code"})
     passing._add_defaults(request)
     assert request.params == {"name": "execute_code", "arguments": {"kernel_name": "ir", "timeout_seconds": 5.0}}

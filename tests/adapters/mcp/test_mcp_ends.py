@@ -29,7 +29,7 @@ from tests.support.full import IS_FULL, only_in_full, scaled
 
 #: The revision with a handshake, in full only, and the one without.
 REVISIONS = ["legacy", "2026-07-28"] if IS_FULL else ["2026-07-28"]
-_CANCELLATIONS, _KILLS = scaled(250, per_commit=2), scaled(25, per_commit=1)
+_CANCELLATIONS, _KILLS = scaled(500, per_commit=2), scaled(25, per_commit=1)
 _STOPPED_SECONDS, _ENDED_SECONDS = 3.0, 60.0
 _LEASE_SECONDS = 2
 _BRIDGE = f"""
