@@ -9,6 +9,8 @@ from traitlets import Dict, Enum, Float, Integer, TraitError, Unicode, default, 
 from traitlets.config import LoggingConfigurable
 from traitlets.utils.bunch import Bunch
 
+from .placement import ServerBounds
+
 
 class ExecPool(LoggingConfigurable):
     """A pool of servers at a JupyterHub: ``jupyter exec pool``."""
@@ -66,6 +68,18 @@ class ExecPool(LoggingConfigurable):
         min=0.0,
         help="How long a known token stays good while the Hub cannot be reached, in seconds.",
     ).tag(config=True)
+
+    @property
+    def server_bounds(self) -> ServerBounds:
+        """The bounds on the number of servers."""
+        is_shared = self.tenancy == "isolated"  # otherwise servers start for their principals alone
+        return ServerBounds(
+            self.min_servers if is_shared else 0,
+            self.max_servers,
+            self.sessions_per_server,
+            self.spare_sessions if is_shared else 0,
+            self.idle_server_seconds,
+        )
 
     @default("state_directory")
     def _default_state_directory(self) -> str:
