@@ -55,6 +55,7 @@ from .protocol.request_parsing import env_from_json
 from .server.base_handler import Services
 from .server.closed_gate import close_gate_if_invalid
 from .server.gate import Bearers, describe_user, let_in, scoped_token, unauthenticated, user_from
+from .server.graceful_stop import drain_at_sigterm
 from .server.routes import tornado_rules
 from .server.site_checks import site_of
 from .system.resources import exhausted, out_of_resources
@@ -280,6 +281,7 @@ class ExecPersonality(JupyterWebsocketPersonality):
         # The event loop does not run yet.
         IOLoop.current().add_callback(self.engine.audit.start)
         IOLoop.current().add_callback(self.engine.fill_pool)
+        IOLoop.current().add_callback(drain_at_sigterm, self.engine)
 
     def _engine_config(self) -> Config:
         """Return the configuration with the gateway's own environment settings as defaults of ours."""

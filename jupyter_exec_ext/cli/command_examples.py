@@ -67,6 +67,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "kernelspec list": ("kernelspec list",),
     "serve": ("serve --port 8888 --token-file token", "serve --gateway -- --KernelGatewayApp.max_kernels=10"),
+    "drain": ("drain http://127.0.0.1:8888/ --wait", "drain lab --undo", "drain --json"),
     "audit": ("audit verify", "audit tail --follow"),
     "audit verify": ("audit verify",),
     "audit tail": ("audit tail -n 50", "audit tail --follow --json"),

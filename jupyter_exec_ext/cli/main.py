@@ -46,6 +46,7 @@ _COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "administration": {
         "serve": ("serve_command", "serve exec/v1 from a Jupyter Server or a Kernel Gateway"),
+        "drain": ("drain_command", "have a server take no new sessions, before you stop it"),
         "doctor": ("doctor_command", "check the installation, and say what to do about what is wrong"),
         "kernelspec": (
             "kernelspecs.kernelspec_command",

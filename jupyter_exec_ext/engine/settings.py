@@ -172,6 +172,12 @@ class EngineSettings(LoggingConfigurable):
         "than this; 0 to report none.",
     ).tag(config=True)
 
+    drain_seconds = Float(
+        0.0,
+        min=0.0,
+        help="How long the server may drain after SIGTERM, in seconds: it takes no new sessions and ends as soon as "
+        "nothing runs. A second SIGTERM ends it at once, and so does the first if this is 0.",
+    ).tag(config=True)
     server_name = Unicode(
         help="A name for this server if it is one of several. Session and execution ids have it, so that a request for "
         "another server's session is recognised. It is made into at most 16 characters of a-z and 0-9. The default is "

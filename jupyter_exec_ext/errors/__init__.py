@@ -55,6 +55,7 @@
     ├── SearchNotAvailable          501
     ├── Unavailable                 503  try again later
     │   ├── ShuttingDown
+    │   ├── Draining
     │   ├── OutOfResources
     │   ├── StoreUnavailable
     │   ├── NoServerStarted
@@ -134,6 +135,7 @@ from .api_errors import (
     XSRFCheckFailed,
 )
 from .api_failures import (
+    Draining,
     InternalError,
     KernelStartFailed,
     KernelStartTimeout,
@@ -170,6 +172,7 @@ __all__ = [
     "Conflict",
     "ConnectionFailed",
     "ConnectionLost",
+    "Draining",
     "ExecError",
     "ExecutionNotFound",
     "FileNotFound",

@@ -39,6 +39,12 @@ class ShuttingDown(Unavailable):
     code = "shutting_down"
 
 
+class Draining(Unavailable):
+    """The server is drained: it takes no new sessions, and serves those that it has."""
+
+    code = "draining"
+
+
 class OutOfResources(Unavailable):
     """The server has no more file descriptors, processes, memory or ports; try again when sessions have ended."""
 

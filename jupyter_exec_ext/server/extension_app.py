@@ -14,6 +14,7 @@ from ..mcp.endpoint import McpEndpoint
 from .base_handler import Services
 from .closed_gate import close_gate_if_invalid
 from .gate import ServerGate
+from .graceful_stop import drain_at_sigterm
 from .routes import tornado_rules
 
 
@@ -49,6 +50,7 @@ class ExecExtensionApp(ExtensionApp):
         # The event loop does not run yet.
         server.io_loop.add_callback(self.engine.audit.start)
         server.io_loop.add_callback(self.engine.fill_pool)
+        server.io_loop.add_callback(drain_at_sigterm, self.engine)
 
     def initialize_handlers(self) -> None:
         """Register the route table."""

@@ -51,6 +51,7 @@ from .rights import (
     CONTROL_EXECUTIONS,
     CREATE_SESSION,
     DELETE_SESSIONS,
+    DRAIN,
     GRANT,
     READ,
     READ_EXECUTIONS,
@@ -71,7 +72,7 @@ from .session_handlers import (
     SessionsHandler,
     SessionUsageHandler,
 )
-from .status_handlers import LoadHandler, ReadyHandler
+from .status_handlers import DrainHandler, LoadHandler, ReadyHandler
 from .token_handlers import (
     GrantHandler,
     GrantsHandler,
@@ -100,6 +101,7 @@ ROUTES = (
     Route("/", InfoHandler, {"GET": READ}),
     Route("/openapi.yaml", OpenAPIHandler, {"GET": READ}),
     Route("/load", LoadHandler, {"GET": READ_LOAD}),
+    Route("/drain", DrainHandler, {"POST": DRAIN, "DELETE": DRAIN}),
     Route(
         "/sessions",
         SessionsHandler,

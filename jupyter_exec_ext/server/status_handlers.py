@@ -1,4 +1,4 @@
-"""Handlers of the server's state: readiness and load."""
+"""Handlers of the server's state: readiness, load and drain."""
 
 from __future__ import annotations
 
@@ -41,3 +41,17 @@ class LoadHandler(ExecHandler):
     async def get(self) -> None:
         """Send the figures."""
         self.answer(view_to_json(await self.engine.status.load()))
+
+
+class DrainHandler(ExecHandler):
+    """``/drain``: take no new sessions, or take them again."""
+
+    @web.authenticated
+    async def post(self) -> None:
+        """Begin the drain; one that is under way goes on."""
+        self.answer(view_to_json(self.engine.status.drain(self.caller.principal)))
+
+    @web.authenticated
+    async def delete(self) -> None:
+        """End the drain."""
+        self.answer(view_to_json(self.engine.status.end_drain(self.caller.principal)))

@@ -84,6 +84,7 @@ SHAPES = {
     "approve list": array(EXECUTION),
     "approve show": EXECUTION,
     "profile list": only(profiles={"type": "array", "items": PROFILE}),
+    "drain": record(draining=FLAG, sessions=NUMBER, running=NUMBER, queued=NUMBER),
     "doctor": only(summary=TEXT, findings=array(FINDING)),
     "kernelspec list": only(kernelspecs=array(KERNELSPEC)),
     "audit verify": VERDICT,
@@ -164,6 +165,12 @@ def test_executions(commands: Commands, token_host: Host, capsys: pytest.Capture
             lines = capsys.readouterr().out.splitlines()
             assert len(lines) == 4
             assert "print(1)" in lines[2]
+
+
+@on_one_host
+def test_drain(commands: Commands) -> None:
+    assert commands("drain")["draining"] is True
+    assert commands("drain", "--undo")["draining"] is False
 
 
 @on_one_host

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from jupyter_exec_ext.errors import Draining
 from jupyter_exec_ext.models import Readiness
 
 
@@ -17,3 +20,18 @@ def test_load_has_the_sessions(client: Any, fresh: Any) -> None:
     assert load.sessions >= 1
     assert load.free_places is not None and load.free_places > 0
     assert (load.draining, load.server_name) == (False, "")
+
+
+@pytest.mark.owner
+def test_drained_server_refuses_a_session_and_runs_code_in_the_old_one(client: Any, fresh: Any) -> None:
+    fresh.run("kept = 1")
+    assert client.drain() == Readiness(ready=False, draining=True)
+    try:
+        assert client.ready().draining
+        for start in (client.session, lambda: client.run("1")):
+            with pytest.raises(Draining, match="no new sessions"):
+                start()
+        assert fresh.run("print(kept)").stdout == "1\n"
+    finally:
+        assert client.drain(undo=True).ready
+    assert client.run("print(2)").stdout == "2\n"

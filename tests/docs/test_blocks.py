@@ -16,6 +16,7 @@ from tests.framework_pages.pages import FRAMEWORKS, page_of
 ELSEWHERE = {
     "docs/howto/upkeep.md": "tests/docs/test_upkeep.py",
     "docs/admin/compose.md": "tests/docs/admin/test_compose.py",
+    "docs/admin/drain.md": "tests/docs/admin/test_drain.py",
     "docs/admin/gateway.md": "tests/docs/admin/test_gateway.py",
     "docs/admin/jupyterhub-class.md": "tests/docs/admin/test_jupyterhub_class.py",
     "docs/admin/monitoring.md": "tests/docs/admin/test_monitoring.py",

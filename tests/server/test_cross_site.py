@@ -81,6 +81,7 @@ class World:
             "tokens": [t["id"] for t in owner.call("GET", "/tokens").json()["tokens"]],
             "grants": [g["id"] for g in owner.call("GET", "/grants").json()["grants"]],
             "secret": self.agent.call("GET", "/").status_code,
+            "load": owner.call("GET", "/load").json()["draining"],
             "approvals": [e["id"] for e in owner.call("GET", "/approvals").json()["executions"]],
             "root": sorted(path.name for path in (self.host.home / "root").rglob("*")),
         }
@@ -134,6 +135,7 @@ def test_the_world_has_something_to_change_for_each(world: World) -> None:
         "/sessions/{session_id}/interrupt",
         "/sessions/{session_id}/restart",
         "/executions/{execution_id}/cancel",
+        "/drain",
     }
     for path, method in CELLS:
         if method == "GET" and "outputs" not in path and "events" not in path and "{path}" not in path:

@@ -57,7 +57,9 @@ QUERIES = {("/executions", "GET"): {"query": "matrix.txt"}}
 
 
 def order(cell: Cell) -> int:
-    """What others need must not be gone before their turn."""
+    """What others need must not be gone before their turn; a drained server makes no session for them."""
+    if cell.path == "/drain":
+        return 3 if cell.method == "POST" else 4
     if cell.method == "DELETE":
         return 2 if cell.path == "/sessions/{session_id}" else 1
     return 0

@@ -117,6 +117,21 @@ class AsyncExecClient:
         """
         return await self._driver.perform(self._status.load())
 
+    async def drain(self, *, undo: bool = False) -> Readiness:
+        """Have the server take no new sessions; those that there are go on, with new executions, too.
+
+        Parameters
+        ----------
+        undo : bool
+            Have it take new sessions again.
+
+        Raises
+        ------
+        OwnerOnly
+            If the token is a scoped one.
+        """
+        return await self._driver.perform(self._status.drain(undo=undo))
+
     async def kernelspecs(self) -> RecordList[KernelSpecInfo]:
         """Return the kernelspecs that a session may use."""
         return await self._driver.perform(self._api.kernelspecs())

@@ -11,6 +11,7 @@ from urllib.parse import quote
 from ...errors import (
     ConnectionFailed,
     ConnectionLost,
+    Draining,
     ExecError,
     FileNotFound,
     PoliciesInvalid,
@@ -167,12 +168,12 @@ def lacks_cookie(request: Request, reply: Reply) -> bool:
 def is_busy(request: Request, reply: Reply) -> bool:
     """Return whether the server, or a proxy before it, is busy and the request may be sent again.
 
-    A limit on executions (429) and a kernel that does not start (502, 504) are errors for the caller instead. So is a
-    mistake in the server's policies (503), which lasts until the server is restarted.
+    A limit on executions (429) and a kernel that does not start (502, 504) are errors for the caller instead. So are a
+    mistake in the server's policies and a drain (503), which last until the server is restarted.
     """
     if not request.is_idempotent or (reply.status in _GATEWAY_STATUSES and is_of_api(reply)):
         return False
-    if reply.status == PoliciesInvalid.status and isinstance(error_from(reply), PoliciesInvalid):
+    if reply.status == PoliciesInvalid.status and isinstance(error_from(reply), (PoliciesInvalid, Draining)):
         return False
     return reply.status in BUSY_STATUSES or (reply.status == 429 and request.method != "POST")
 

@@ -1,4 +1,4 @@
-"""Operations on the state of a server: its readiness and its load."""
+"""Operations on the state of a server: its readiness, its load and its drain."""
 
 from __future__ import annotations
 
@@ -42,6 +42,10 @@ class ServerStatusApi:
     def load(self) -> Operation[ServerLoad]:
         """Read the load."""
         return server_load_from_json((yield from self._call("GET", "load")))
+
+    def drain(self, *, undo: bool) -> Operation[Readiness]:
+        """Begin or end the drain."""
+        return readiness_from_json((yield from self._call("DELETE" if undo else "POST", "drain")))
 
     def _call(self, method: str, path: str) -> Operation[Any]:
         return parsed((yield from exchange(Request(method, API + path), self.retry)))

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...auth.caller import Caller, owner
 from ...auth.policy import check_env
-from ...errors import ExecError, InvalidRequest, PoliciesInvalid, ShuttingDown, TooManySessions
+from ...errors import Draining, ExecError, InvalidRequest, PoliciesInvalid, ShuttingDown, TooManySessions
 from ...models import ExecutionState, KernelGrant, KernelSpecInfo, Session, SessionRequest, SessionState, Token
 from ...protocol.kernel_preparation import inherited_environment, kernel_environment
 from ...protocol.records_json import utc_timestamp
@@ -36,6 +36,9 @@ from ..settings import EngineSettings
 from .live_session import LiveSession
 from .session_late_output import SessionLateOutput
 from .session_registry import SessionRegistry
+
+# A drained server ends soon, and another one takes its place.
+_DRAINED_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +145,7 @@ class SessionFactory:
 
         Raises
         ------
-        ShuttingDown, PoliciesInvalid, TooManySessions, PolicyLimitReached, PolicyDenied
+        ShuttingDown, Draining, PoliciesInvalid, TooManySessions, PolicyLimitReached, PolicyDenied
             If there is no place for it.
         """
         self._check_room(caller)
@@ -196,6 +199,12 @@ class SessionFactory:
     def _check_room(self, caller: Caller) -> None:
         if self._registry.stopping:
             raise ShuttingDown("the server is shutting down")
+        if self._registry.draining:
+            raise Draining(
+                "this server is drained and takes no new sessions; use another server, or have its owner end that with "
+                "'jupyter exec drain --undo'",
+                retry_after_seconds=_DRAINED_SECONDS,
+            )
         if self._registry.policy_problem:
             raise PoliciesInvalid(self._registry.policy_problem)
         self._registry.remove_ended()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Collection
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.kernels import kernel_processes
-from jupyter_exec_ext.models import Readiness, SessionRequest
+from jupyter_exec_ext.errors import ShuttingDown
+from jupyter_exec_ext.models import ExecutionRequest, Readiness, SessionRequest
 
 ME = owner("me")
 
@@ -47,3 +49,18 @@ async def test_engine_that_shuts_down_is_not_ready(make_engine: Callable[..., Ex
     assert engine.status.readiness() == Readiness(ready=True, draining=False)
     await engine.shutdown()
     assert engine.status.readiness() == Readiness(ready=False, draining=False)
+
+
+async def test_drain_ends_after_its_time_though_code_runs(make_engine: Callable[..., ExecEngine]) -> None:
+    engine = make_engine(pool_size=0)
+    session = await engine.create_session(ME, SessionRequest())
+    running = await engine.execute(ME, session.id, ExecutionRequest("import time; time.sleep(600)"))
+    assert await engine.status.drain_to_end(0.1) is True
+    assert not running.record.state.finished
+    with pytest.raises(ShuttingDown):
+        engine.status.end_drain("me")
+    # With an hour to wait, it is the shutdown that ends it.
+    waiting = asyncio.create_task(engine.status.drain_to_end(3600.0))
+    await asyncio.sleep(0)  # it begins
+    await engine.shutdown()
+    assert await asyncio.wait_for(waiting, 10) is False
