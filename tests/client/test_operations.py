@@ -45,13 +45,14 @@ from jupyter_exec_ext.errors import (
     PoliciesInvalid,
     QueueFull,
     ServerLost,
+    ServerUnreachable,
     SessionEnded,
     SessionNotFound,
     Unauthenticated,
     UnexpectedAnswer,
 )
-from jupyter_exec_ext.models import Execution, ExecutionState, OutputEvent, Session, SessionState, StreamEvent
-from jupyter_exec_ext.protocol.records_json import event_to_text, to_json
+from jupyter_exec_ext.models import EndEvent, Execution, ExecutionState, OutputEvent, Session, SessionState, StreamEvent
+from jupyter_exec_ext.protocol.records_json import event_to_json, event_to_text, to_json
 from jupyter_exec_ext.protocol.sse import KEEP_ALIVE, encode_event
 
 API = ExecApi(RetryPolicy(max_retries=2))
@@ -184,6 +185,24 @@ def test_outage_is_waited_for_with_same_key(outage: Any) -> None:
     assert script.perform(API.run(PLACE, {"code": "1"}, "key")).ok
     assert {sent.headers["Idempotency-Key"] for sent in script.requests} == {"key"}
     assert max(script.pauses) <= 2.0
+
+
+AWAY = answer(503, {"message": "away", "code": "server_unreachable", "request_id": "r1"}, retry_after="1")
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_server_of_a_pool_that_is_away_is_waited_for_by_what_runs(streamed: bool) -> None:
+    end = b"id: 1\nevent: end\ndata: " + json.dumps(event_to_json(EndEvent(execution=execution()), 1, "t")).encode()
+    last = [end + b"\n\n"] if streamed else answer(200, to_json(execution()))
+    start = API.stream if streamed else API.run
+    assert Script(*[AWAY] * 20, last).perform(start(PLACE, {"code": "1"}, "key")).ok
+
+
+def test_server_of_a_pool_that_is_away_is_told_at_once_by_all_else() -> None:
+    script = Script(AWAY)
+    with pytest.raises(ServerUnreachable, match="away"):
+        script.perform(API.get_session("ses_1"))
+    assert script.pauses == []
 
 
 def test_wait_for_outage_ends_after_outage_seconds() -> None:

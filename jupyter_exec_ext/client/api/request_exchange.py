@@ -16,6 +16,7 @@ from ...errors import (
     FileNotFound,
     PoliciesInvalid,
     ServerLost,
+    ServerUnreachable,
 )
 from .answers import BUSY_STATUSES, error_from
 from .steps import IDEMPOTENCY_KEY, Failure, OpenStream, Operation, Pause, Reply, Request, Stream, Work
@@ -118,6 +119,8 @@ class RetryBudget:
         return None
 
 
+# A mistake in policies and a drain last until the server is restarted, and a pool has waited for its server already.
+_LASTING = (PoliciesInvalid, Draining, ServerUnreachable)
 # With these statuses a proxy may have forwarded the request. After 503 it has not.
 _GATEWAY_STATUSES = frozenset({502, 504})
 # JupyterHub answers 424 for a server that does not run.
@@ -168,12 +171,12 @@ def lacks_cookie(request: Request, reply: Reply) -> bool:
 def is_busy(request: Request, reply: Reply) -> bool:
     """Return whether the server, or a proxy before it, is busy and the request may be sent again.
 
-    A limit on executions (429) and a kernel that does not start (502, 504) are errors for the caller instead. So are a
-    mistake in the server's policies and a drain (503), which last until the server is restarted.
+    A limit on executions (429) and a kernel that does not start (502, 504) are errors for the caller instead. So are
+    those of `_LASTING`, which do not pass within some retries.
     """
     if not request.is_idempotent or (reply.status in _GATEWAY_STATUSES and is_of_api(reply)):
         return False
-    if reply.status == PoliciesInvalid.status and isinstance(error_from(reply), (PoliciesInvalid, Draining)):
+    if reply.status == 503 and isinstance(error_from(reply), _LASTING):
         return False
     return reply.status in BUSY_STATUSES or (reply.status == 429 and request.method != "POST")
 
@@ -192,6 +195,11 @@ def is_foreign(reply: Reply) -> bool:
     return 300 <= reply.status < 400 or reply.status in _FOREIGN_STATUSES
 
 
+def is_outage(reply: Reply) -> bool:
+    """Return whether the server cannot be reached: something else answers, or a pool in the name of one of its own."""
+    return is_foreign(reply) or (reply.status == 503 and isinstance(error_from(reply), ServerUnreachable))
+
+
 def _exchange(request: Request, retry: RetryPolicy, outages: bool) -> Operation[Reply]:
     budget = RetryBudget(retry, outages=outages)
     doubt = ""  # end of the first attempt that the server may have carried out
@@ -201,7 +209,7 @@ def _exchange(request: Request, retry: RetryPolicy, outages: bool) -> Operation[
             problem: str | None = yield Work(outcome.diagnose)
             if problem is not None:
                 raise ConnectionFailed(problem)
-        outage = isinstance(outcome, Failure) or is_foreign(outcome)
+        outage = isinstance(outcome, Failure) or is_outage(outcome)
         doubt = doubt or _doubt_about(outcome)
         retry_after = None
         if isinstance(outcome, Failure):
@@ -266,7 +274,7 @@ def open_stream(request: Request, retry: RetryPolicy, *, outages: bool = False) 
         yield from exchange(COOKIE_REQUEST, retry, outages=outages)
         stream = yield OpenStream(request)
     if isinstance(stream, Reply):
-        if is_busy(request, stream) or (outages and request.is_idempotent and is_foreign(stream)):
+        if is_busy(request, stream) or (outages and request.is_idempotent and is_outage(stream)):
             return Failure(bool(_doubt_about(stream)), f"something answered {stream.status}")
         raise error_from(stream)
     return stream
