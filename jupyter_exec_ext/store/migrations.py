@@ -183,4 +183,25 @@ MIGRATIONS = (
             "CREATE INDEX kernel_grants_by_token ON kernel_grants (token_id)",  # for ON DELETE CASCADE
         ),
     ),
+    Migration(
+        10,
+        "executions that a pool of servers has accepted",
+        (
+            """
+            CREATE TABLE accepted_executions (
+                id TEXT PRIMARY KEY,
+                session_id TEXT NOT NULL,
+                server TEXT NOT NULL,
+                principal TEXT NOT NULL,
+                idempotency_key TEXT NOT NULL,
+                accepted_at REAL NOT NULL
+            )
+            """,
+            """
+            CREATE INDEX accepted_executions_by_key ON accepted_executions (principal, session_id, idempotency_key)
+            WHERE idempotency_key != ''
+            """,
+            "CREATE INDEX accepted_executions_by_age ON accepted_executions (accepted_at)",
+        ),
+    ),
 )

@@ -82,6 +82,7 @@ def expire(db: Database, logs: Path, max_age_seconds: float) -> Removed:
         _remove_execution(db, logs, row["session_id"], row["id"])
     # The earlier of both ends counts: a token can be revoked after it has expired.
     db.execute("DELETE FROM tokens WHERE MIN(COALESCE(revoked_at, expires_at), expires_at) < ?", (horizon,))
+    db.execute("DELETE FROM accepted_executions WHERE accepted_at < ?", (horizon,))
     bare = db.execute(
         f"SELECT id FROM sessions WHERE ended_at < ? AND {_NO_EXECUTIONS} LIMIT ?",
         (horizon, MAX_REMOVED),

@@ -15,6 +15,7 @@ from traitlets.config import LoggingConfigurable
 from ..errors import ExecError
 from ..models import Session
 from ..system.removal import retry_leftovers
+from .accepted_executions import AcceptedExecutions
 from .audit_table import DATABASE
 from .audit_trail import AuditLog
 from .database_writer import DiskReserve, Writer
@@ -69,6 +70,7 @@ class ExecStore(LoggingConfigurable):
     executions: ExecutionRepository
     tokens: TokenRepository
     grants: GrantRepository
+    accepted: AcceptedExecutions
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -107,6 +109,7 @@ class ExecStore(LoggingConfigurable):
         self._reader = DatabaseReader(directory / DATABASE, self.health)
         self.tokens = TokenRepository(self._writer, self._reader)
         self.grants = GrantRepository(self._writer, self._instance.id)
+        self.accepted = AcceptedExecutions(self._writer)
         max_spool_bytes = min(self.max_spool_bytes, self.max_bytes // 2)  # one spool must not evict all other records
         # It has a reader of its own, since a connection is for one thread at a time.
         self._index = SearchIndex(directory, self.logs, DatabaseReader(directory / DATABASE, self.health), self.health)

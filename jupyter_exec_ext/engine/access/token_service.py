@@ -15,6 +15,7 @@ from ...auth.policy import Policy
 from ...auth.policy_parsing import narrowed, read_limits
 from ...auth.rate_limiter import Budget
 from ...auth.token_format import new_token, parse_token
+from ...auth.token_rights import expiry_within, scopes_within
 from ...errors import (
     Forbidden,
     InvalidRequest,
@@ -33,7 +34,6 @@ from ...protocol.records_json import utc_timestamp
 from ..change_feed import ChangeFeed
 from ..ports import AuditTrail, TokenStore
 from ..settings import EngineSettings
-from .token_rights import expiry_within, scopes_within
 from .token_watch import TokenJournal, TokenWatch
 
 _MAX_OVERLAP_SECONDS = 86_400.0
@@ -188,7 +188,7 @@ class TokenService:
         read_limits(request.limits, policy)
         scopes = scopes_within(request.scopes, caller.scopes)
         now = time.time()
-        expires_at_seconds = expiry_within(request.expires_in_seconds, parent, self._settings, now)
+        expires_at_seconds = self._expiry(request.expires_in_seconds, parent)
         self._spend_mint(caller)
         secret = new_token()
         grants = (*(parent.grants if parent else ()), Grant(secret.id, policy.name, dict(request.limits)))
@@ -237,6 +237,11 @@ class TokenService:
         if policy is None:
             raise PolicyNotFound(f"there is no policy {name!r}; there are {', '.join(self.policies)}")
         return policy
+
+    def _expiry(self, asked_seconds: float | None, above: StoredToken | None) -> float:
+        settings = self._settings
+        usual, most = settings.default_token_seconds, settings.max_token_seconds
+        return expiry_within(asked_seconds, above, usual, most, time.time())
 
     async def list(self, caller: Caller, *, ended: bool = False) -> Sequence[Token]:
         """Return tokens, oldest first: all for the owner; for a token, itself and those below it."""
@@ -295,7 +300,7 @@ class TokenService:
         self._require_active(token)
         for above in (token.parent_id, caller.token_id) if expires_in_seconds is not None else ():
             bound = await self._store.get(above) if above else None
-            expires_at_seconds = expiry_within(expires_in_seconds, bound, self._settings, time.time())
+            expires_at_seconds = self._expiry(expires_in_seconds, bound)
         token = replace(token, expires_at=utc_timestamp(expires_at_seconds))
         self._spend_mint(caller)
         secret = new_token(token.id)
