@@ -67,6 +67,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "kernelspec list": ("kernelspec list",),
     "serve": ("serve --port 8888 --token-file token", "serve --gateway -- --KernelGatewayApp.max_kernels=10"),
+    "pool": ("pool --config jupyter_exec_pool_config.py", "pool -- --ExecPool.max_servers=8"),
     "drain": ("drain http://127.0.0.1:8888/ --wait", "drain lab --undo", "drain --json"),
     "audit": ("audit verify", "audit tail --follow"),
     "audit verify": ("audit verify",),

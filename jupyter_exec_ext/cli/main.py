@@ -47,6 +47,7 @@ _COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     "administration": {
         "serve": ("serve_command", "serve exec/v1 from a Jupyter Server or a Kernel Gateway"),
         "drain": ("drain_command", "have a server take no new sessions, before you stop it"),
+        "pool": ("pool_command", "serve exec/v1 from many servers of a JupyterHub"),
         "doctor": ("doctor_command", "check the installation, and say what to do about what is wrong"),
         "kernelspec": (
             "kernelspecs.kernelspec_command",

@@ -178,9 +178,12 @@ class HubServerApi:
             while not (yield from self.state()).is_stopped:
                 yield Pause(POLL_SECONDS)
 
-    def issue_token(self, lifetime_seconds: int, note: str) -> Operation[IssuedHubToken]:
-        """Create a token of the user that is valid for this server only."""
-        body = {"note": note, "expires_in": lifetime_seconds, "scopes": [f"access:servers!server={self.full_name}"]}
+    def issue_token(
+        self, lifetime_seconds: int, note: str, *, for_all_servers: bool = False
+    ) -> Operation[IssuedHubToken]:
+        """Create a token of the user that is valid for this server, or all servers of the user, and nothing else."""
+        access = f"access:servers!user={self.user}" if for_all_servers else f"access:servers!server={self.full_name}"
+        body = {"note": note, "expires_in": lifetime_seconds, "scopes": [access]}
         reply = yield from exchange(Request("POST", f"{self._user_path}/tokens", body), self.retry)
         if not reply.ok:
             error = self.refusal(reply, "make a token for the server", "tokens")

@@ -94,6 +94,12 @@ class HubFleet:
             if name
         ]
 
+    async def issue_access_token(self, life_seconds: int) -> str:
+        """Return a new token of the user, which makes its bearer the owner of the user's servers."""
+        operation = self._api().issue_token(life_seconds, "pool of servers", for_all_servers=True)
+        async with _hub_or_unavailable():
+            return (await self._driver.perform(operation)).text
+
     async def _find_addresses(self) -> dict[str, str]:
         try:
             return await self._driver.perform(list_addresses(self._user, _ROUTES_SECONDS))

@@ -219,7 +219,7 @@ class Keeper:
             self._end(server, ServerState.ENDED)  # a principal's own server, which was started again
             server = None
         if server is None and not entry.is_stopped and entry.pending != "stop" and entry.name not in self._stopping:
-            server = self.servers[entry.name] = Server(entry.name)
+            server = self.servers[entry.name] = Server(entry.name, is_adopted=not self.is_ready.is_set())
         if server is not None and not server.address and entry.is_ready and entry.address:
             server.address, server.started, server.answered_at = entry.address, entry.started, time.monotonic()
             self._spawn(self._watch(server).run())

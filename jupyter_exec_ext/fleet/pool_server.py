@@ -55,6 +55,8 @@ class Server:
         Set once it is unreachable, lost or ended. A server that comes back gets a new event.
     problem : str
         Why it is not ready, as far as that is known.
+    is_adopted : bool
+        Whether it ran before the pool was started, and may have sessions that the pool does not know.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Server:
     is_new: bool = False
     away: asyncio.Event = field(default_factory=asyncio.Event)
     problem: str = ""
+    is_adopted: bool = False
     missed_probes: int = 0
     answered_at: float = field(default_factory=time.monotonic)
     failed_at: float | None = None

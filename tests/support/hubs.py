@@ -80,6 +80,7 @@ def running_hub(
     prefix: Sequence[str] = (),
     recipe: Path | None = None,
     ports: Mapping[str, int] | None = None,
+    keeps_servers: bool = False,
 ) -> Iterator[HubHost]:
     """Start a Hub and the server of `USER`, and stop everything at the end.
 
@@ -94,6 +95,8 @@ def running_hub(
         directories, in their users' homes.
     ports
         ``port``, ``hub_port`` and ``proxy_port``, where somebody else has to know them.
+    keeps_servers
+        Whether the recipe lets servers and the proxy outlive the Hub; they are killed then.
     """
     require_part("configurable-http-proxy")
     root = home / "root"
@@ -145,7 +148,7 @@ def running_hub(
         )
         yield host
     finally:
-        _stop_all(process)
+        _stop_all(process, keeps_servers=keeps_servers)
 
 
 def _wait_until_ready(host: HubHost) -> None:
@@ -160,7 +163,7 @@ def _wait_until_ready(host: HubHost) -> None:
             time.sleep(0.05)
 
 
-def _stop_all(process: subprocess.Popen[bytes]) -> None:
+def _stop_all(process: subprocess.Popen[bytes], *, keeps_servers: bool) -> None:
     """Stop the Hub, which stops its proxy and servers; they are in sessions of their own, so none may be forgotten."""
     started = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
     try:
@@ -169,4 +172,4 @@ def _stop_all(process: subprocess.Popen[bytes]) -> None:
         _, left = psutil.wait_procs(started, timeout=10)
         for each in left:
             each.kill()
-    assert not left, f"the Hub left behind {left}"
+    assert keeps_servers or not left, f"the Hub left behind {left}"

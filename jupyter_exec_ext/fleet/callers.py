@@ -1,0 +1,214 @@
+"""Callers of a pool: who sends a request, by a JupyterHub token or by a scoped token that the pool has issued."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..auth.rate_limiter import Budget
+from ..auth.scopes import ALL_SCOPES
+from ..auth.token_format import PREFIX
+from ..errors import Forbidden, MissingScope, TooManyAttempts, Unauthenticated, Unavailable
+from ..models import StoredToken
+from .issued_tokens import IssuedTokens
+
+#: What a Hub token may do within its policy. Kernels that somebody has started on a pool's server are not its business.
+HUB_SCOPES = ALL_SCOPES - {"kernels:attach", "pool:read"}
+#: A Hub token is asked about again after this time.
+FRESH_SECONDS = 5.0
+_MAX_KNOWN = 10_000
+_ATTEMPTS_AT_ONCE, _ATTEMPTS_PER_MINUTE = 20, 10
+_CREDENTIALS = re.compile(r"(?:token|bearer)[ \t]+(\S+)", re.IGNORECASE)
+
+AskHub = Callable[[str], Awaitable["Mapping[str, Any] | None"]]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolCaller:
+    """The author of a request to the pool.
+
+    Parameters
+    ----------
+    principal : str
+        Owner of sessions: ``user:NAME`` or ``service:NAME`` of the Hub; for a token that the pool has issued, that of
+        its creator, a slash and the token's id.
+    policy : str
+        The policy on the servers; empty for an administrator whose token may run no code.
+    scopes : frozenset of str
+        The rights.
+    credential : str
+        Id of the Hub token, or of the issued token, with which work in its name ends.
+    issued : StoredToken or None
+        The issued token.
+    creator : PoolCaller or None
+        The creator of the issued token.
+    is_admin : bool
+        Whether the Hub calls its user an administrator.
+    """
+
+    principal: str
+    policy: str
+    scopes: frozenset[str]
+    credential: str
+    issued: StoredToken | None = None
+    creator: PoolCaller | None = None
+    is_admin: bool = False
+
+    @property
+    def limits(self) -> Mapping[str, Any]:
+        """Limits of the issued token beside those of the policy."""
+        return self.issued.token.limits if self.issued is not None else {}
+
+    def may_see(self, principal: str) -> bool:
+        """Return whether the caller may see the sessions of a principal."""
+        return principal == self.principal or principal.startswith(f"{self.principal}/")
+
+
+@dataclass(slots=True)
+class _Known:
+    """A Hub token that was used, with the Hub's last word on it."""
+
+    text: str
+    model: Mapping[str, Any] | None
+    asked_at: float
+    confirmed_at: float
+
+
+class Callers:
+    """Authenticates requests.
+
+    Parameters
+    ----------
+    ask_hub : callable
+        Returns what the Hub says of a token's bearer, None for an unknown token; raises `Unavailable` while the Hub
+        cannot be reached.
+    issued : IssuedTokens
+        The tokens that the pool has issued.
+    policies : mapping
+        Policies by the Hub's scopes; the first scope that a token has decides.
+    stale_seconds : float
+        How long a known token stays good while the Hub cannot be reached.
+    """
+
+    def __init__(
+        self, ask_hub: AskHub, issued: IssuedTokens, policies: Mapping[str, str], stale_seconds: float
+    ) -> None:
+        self._ask_hub = ask_hub
+        self._issued = issued
+        self._policies = policies
+        self._stale_seconds = stale_seconds
+        self._known: dict[str, _Known] = {}
+        self._attempts = Budget(_ATTEMPTS_AT_ONCE, _ATTEMPTS_PER_MINUTE, _MAX_KNOWN)
+
+    async def authenticate(self, authorization: str, address: str) -> PoolCaller:
+        """Return the author of a request.
+
+        Raises
+        ------
+        Unauthenticated, TooManyAttempts
+            If there is no token, or it is not valid.
+        MissingScope
+            If the Hub knows the token, and none of its scopes lets it use the pool.
+        Unavailable
+            If the Hub cannot be asked about an unknown token.
+        """
+        match = _CREDENTIALS.fullmatch(authorization.strip())
+        if match is None:
+            raise Unauthenticated(
+                "no token was given; send a JupyterHub token, or one of the pool's, as 'Authorization: Bearer TOKEN'"
+            )
+        if match[1].startswith(PREFIX):
+            return self._issued_caller(match[1], address)
+        model = await self._model(match[1], address)
+        return self._hub_caller(model, match[1])
+
+    def _issued_caller(self, text: str, address: str) -> PoolCaller:
+        stored = self._issued.find(text)
+        if stored is None:
+            raise self._wrong(address)
+        creator = stored.user
+        policy = str(creator["policy"])
+        return PoolCaller(
+            f"{creator['principal']}/{stored.token.id}",
+            policy,
+            frozenset(stored.token.scopes),
+            stored.token.id,
+            stored,
+            PoolCaller(str(creator["principal"]), policy, HUB_SCOPES, str(creator["credential"])),
+        )
+
+    def _hub_caller(self, model: Mapping[str, Any], text: str) -> PoolCaller:
+        scopes = model.get("scopes") or ()
+        policy = next((policy for scope, policy in self._policies.items() if scope in scopes), "")
+        is_admin = model.get("admin") is True
+        if not policy and not is_admin:
+            raise MissingScope(
+                f"the pool needs one of the Hub's scopes {', '.join(map(repr, self._policies))}, and this token has "
+                "none; ask the Hub's administrator for a role with it"
+            )
+        principal = f"{model.get('kind')}:{model.get('name')}"
+        credential = str(model.get("token_id") or _digest(text))
+        return PoolCaller(principal, policy, HUB_SCOPES if policy else frozenset(), credential, is_admin=is_admin)
+
+    def _wrong(self, address: str) -> Unauthenticated | TooManyAttempts:
+        wait = self._attempts.spend(address, time.monotonic())
+        if wait:
+            text = "this token is wrong, and too many wrong ones came from this address; check it before the next try"
+            return TooManyAttempts(text, retry_after_seconds=wait)
+        return Unauthenticated("neither the Hub nor the pool knows this token; was it revoked, or is its time over?")
+
+    async def _model(self, text: str, address: str) -> Mapping[str, Any]:
+        digest = _digest(text)
+        known = self._known.get(digest)
+        if known is None:
+            if self._attempts.left(address, time.monotonic()) < 1:  # each unknown token costs the Hub a request
+                raise self._wrong(address)
+            known = _Known(text, None, 0.0, 0.0)
+        if time.monotonic() - known.asked_at > FRESH_SECONDS:
+            await self._ask(known)
+        if known.model is None:
+            self._known.pop(digest, None)
+            raise self._wrong(address)
+        if digest not in self._known and len(self._known) >= _MAX_KNOWN:
+            self._known.pop(next(iter(self._known)))
+        self._known[digest] = known
+        return known.model
+
+    async def _ask(self, known: _Known) -> None:
+        asked_at = time.monotonic()
+        # Whoever comes while the Hub is asked gets the answer before this one, and does not ask as well.
+        known.asked_at = asked_at if known.model is not None else known.asked_at
+        try:
+            known.model = await self._ask_hub(known.text)
+        except Unavailable:
+            if known.model is None or asked_at - known.confirmed_at > self._stale_seconds:
+                raise
+            return
+        known.asked_at = known.confirmed_at = asked_at
+
+    async def is_ended(self, credential: str) -> bool:
+        """Return whether a token has ended, as far as the Hub can be asked."""
+        if self._issued.is_ended(credential):
+            return True
+        for known in list(self._known.values()):
+            if known.model is not None and credential == (known.model.get("token_id") or _digest(known.text)):
+                try:
+                    await self._ask(known)
+                except Unavailable:
+                    return True
+                return known.model is None
+        return False
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def require_runner(caller: PoolCaller) -> None:
+    """Raise `Forbidden` for an administrator whose token may run no code."""
+    if not caller.policy:
+        raise Forbidden("this administrator's token has no scope that lets it run code in the pool")

@@ -1,0 +1,137 @@
+"""Directory: on which server the things are that a request names, as far as their ids do not say it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import OrderedDict
+from typing import Any, NamedTuple, TypeVar
+
+from ..models import Execution, ExecutionState
+from ..protocol.record_ids import new_id, parse_id
+from ..protocol.records_json import utc_timestamp
+from ..store.accepted_executions import AcceptedExecution, AcceptedExecutions
+
+_MAX_ENTRIES = 100_000
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(OrderedDict[K, V]):
+    """Mapping that forgets its oldest entries beyond a bound."""
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        if len(self) > _MAX_ENTRIES:
+            self.popitem(last=False)
+
+
+class RunKey(NamedTuple):
+    """Idempotency key of a run: the same key in another session, or of another principal, is another run."""
+
+    principal: str
+    session_id: str
+    key: str
+
+
+class Directory:
+    """Servers by what they have.
+
+    Parameters
+    ----------
+    accepted : AcceptedExecutions
+        The executions that the pool has accepted.
+
+    Attributes
+    ----------
+    names : mapping
+        Servers by principal, path of the session pool, and identifier, of sessions of the ACA protocol.
+    streams : mapping
+        Servers by the ids of MCP's protocol sessions.
+    homes : mapping
+        Servers of principals' MCP requests that name nothing.
+    """
+
+    def __init__(self, accepted: AcceptedExecutions) -> None:
+        self._accepted = accepted
+        self._sent: Recent[RunKey, str] = Recent()
+        self.names: Recent[tuple[str, str, str], str] = Recent()
+        self.streams: Recent[str, str] = Recent()
+        self.homes: Recent[str, str] = Recent()
+
+    def note_sent(self, key: RunKey, server: str) -> None:
+        """Remember where a run with a key is sent, before its execution has an id."""
+        if key.key:
+            self._sent[key] = server
+
+    def note_not_sent(self, key: RunKey) -> None:
+        """Forget a run that no server has got."""
+        self._sent.pop(key, None)
+
+    def note_accepted(self, key: RunKey, execution_id: str, server: str) -> None:
+        """Record an execution that a server has named."""
+        self._sent.pop(key, None)
+        self._accepted.note(
+            AcceptedExecution(execution_id, key.session_id, server, key.principal, key.key, time.time())
+        )
+
+    async def server_of_run(self, key: RunKey) -> str | None:
+        """Return the server that a run with this key was sent to before."""
+        if not key.key:
+            return None
+        known = self._sent.get(key)
+        if known is not None:
+            return known
+        accepted = await self._accepted.find_by_key(*key)
+        return accepted.server if accepted is not None else None
+
+    async def lost_run(self, key: RunKey) -> AcceptedExecution | None:
+        """Return the execution of a run that was sent to a server that is lost; it gets an id if it had none yet."""
+        server = self._sent.get(key) if key.key else None
+        if server is not None:
+            self.note_accepted(key, new_id("exe", server), server)
+        return await self._accepted.find_by_key(*key) if key.key else None
+
+    async def lost_execution(self, execution_id: str) -> AcceptedExecution | None:
+        """Return an execution that the pool has accepted."""
+        return await self._accepted.find(execution_id)
+
+
+def server_in(record_id: str) -> str | None:
+    """Return the name of the server that has made an id; None for an id that no server of a pool has made."""
+    parsed = parse_id(record_id)
+    return parsed.server_name or None if parsed is not None else None
+
+
+_MCP_ID = re.compile(r"(?:ses|exe)_[a-z0-9]{1,16}_[0-9a-f]{24}")
+_MCP_FIELDS, _MCP_ARGUMENTS = ("uri", "taskId"), ("session", "execution")
+
+
+def server_in_mcp(message: Any) -> str | None:
+    """Return the server that the ids in a message of MCP name; never one in the code that it has."""
+    params = message.get("params") if isinstance(message, dict) else None
+    if not isinstance(params, dict):
+        return None
+    arguments = params.get("arguments")
+    fields = [params.get(name) for name in _MCP_FIELDS]
+    if isinstance(arguments, dict):
+        fields += [arguments.get(name) for name in _MCP_ARGUMENTS]
+    for field in fields:
+        match = _MCP_ID.search(field) if isinstance(field, str) else None
+        if match is not None:
+            return server_in(match[0])
+    return None
+
+
+def as_lost(accepted: AcceptedExecution) -> Execution:
+    """Return the record of an execution whose server is lost: what the pool knows of it."""
+    return Execution(
+        accepted.id,
+        accepted.session_id,
+        ExecutionState.SERVER_LOST,
+        "",
+        utc_timestamp(accepted.accepted_at),
+        finished_at=utc_timestamp(time.time()),
+        reason=f"the pool's server {accepted.server} has ended or does not come back; the code may have run in part",
+        session_state_preserved=False,
+    )

@@ -1,0 +1,174 @@
+"""Assembly of a pool: its parts put together, and run until it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from ..errors import ExecError, Unavailable
+from ..store.store import ExecStore
+from .callers import Callers, PoolCaller
+from .credential_watch import CredentialWatch
+from .directory import Directory, server_in
+from .fleet import Fleet
+from .issued_tokens import IssuedTokens
+from .keeper import Keeper
+from .metrics import PoolMetrics
+from .other_protocols import OtherProtocols
+from .pool_server import Server
+from .router import NothingSent, Router
+from .server_checks import check_servers
+from .server_tokens import LIFE_SECONDS, ServerTokens
+from .service import PoolService
+from .sessions import SessionRequests
+from .settings import ExecPool
+
+_CONNECT_SECONDS = 2.0
+_RENEW_SECONDS = LIFE_SECONDS / 12
+
+
+class Pool:
+    """A pool of servers.
+
+    Parameters
+    ----------
+    settings : ExecPool
+        Its settings.
+    fleet : Fleet
+        Starts and stops its servers.
+    ask_hub : callable
+        See `Callers`.
+    own_token : callable
+        Returns the token with which the pool is the owner of its servers.
+    prefix : str
+        A path that it is served below, beside ``/``, with a slash at both ends.
+    tls : ssl.SSLContext, optional
+        For servers of a Hub with ``internal_ssl``.
+    """
+
+    def __init__(
+        self,
+        settings: ExecPool,
+        fleet: Fleet,
+        ask_hub: Any,
+        own_token: Any,
+        prefix: str = "/",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._settings = settings
+        self._fleet = fleet
+        self._ask_hub = ask_hub
+        self._own_token = own_token
+        self._prefix = prefix
+        self._tls = tls
+
+    #: Ends once the servers have been checked; raises `PoliciesInvalid`.
+    checking: asyncio.Task[None]
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[web.Application]:
+        """Run the pool beside the block, which gets its application."""
+        settings, log = self._settings, self._settings.log
+        store = ExecStore(path=settings.state_directory)
+        http = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ssl=self._tls if self._tls is not None else True),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
+            auto_decompress=False,
+        )
+        metrics, tokens = PoolMetrics(), ServerTokens(http, self._own_token)
+        issued = IssuedTokens(store)
+        callers = Callers(self._ask_hub, issued, settings.policies, settings.hub_stale_seconds)
+
+        async def note_end(server: Server) -> None:
+            metrics.lost_servers.inc()
+            tokens.forget(server.name)
+            log.warning("pool: the server %s is gone (%s)", server.name, server.state.value)
+
+        keeper = Keeper(self._fleet, http, settings, await self._own_token(), on_end=note_end)
+
+        async def end_work(caller: PoolCaller, executions: list[str]) -> None:
+            for execution_id in executions:
+                server = keeper.servers.get(server_in(execution_id) or "")
+                if server is not None:
+                    with suppress(NothingSent, ExecError):
+                        secret = await tokens.secret(server, caller)
+                        await tokens.call(server, "POST", f"executions/{execution_id}/cancel", secret)
+            ended = [caller.principal] if caller.issued is not None else []
+            ended += [token.principal for token in await issued.revoke_made_with(caller.credential)]
+            for principal in ended:
+                await service.end_tokens_of(principal)
+
+        watch = CredentialWatch(callers, end_work, log)
+        directory, router = Directory(store.accepted), Router(http)
+        sessions = SessionRequests(settings, keeper, tokens, directory, router, watch, metrics)
+        others = OtherProtocols(keeper, tokens, directory, router, sessions)
+        service = PoolService(keeper, tokens, sessions, others, callers, issued, watch, metrics, log)
+        self.checking = asyncio.create_task(sessions.open_when(check_servers(keeper, tokens, settings)))
+        works = (keeper.run(), watch.run(), _renew(keeper, tokens, log))
+        tasks = [self.checking, *(asyncio.create_task(work) for work in works)]
+        try:
+            yield service.application("/", self._prefix)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await http.close()
+            store.close()
+
+    async def serve(self) -> None:
+        """Serve until SIGTERM or SIGINT."""
+        stopped = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+        async with self.running() as application:
+            # A client that goes away ends its request here, and with it the one to the server.
+            runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=1.0)
+            await runner.setup()
+            try:
+                await web.TCPSite(runner, self._settings.ip, self._settings.port).start()
+                for address in runner.addresses:
+                    self._settings.log.info("pool: serving at http://%s:%s%s", *address[:2], self._prefix)
+                stopping = asyncio.create_task(stopped.wait())
+                await asyncio.wait({stopping, self.checking}, return_when=asyncio.FIRST_COMPLETED)
+                if self.checking.done():
+                    self.checking.result()  # raises the problem with the servers, with which the pool must not go on
+                await stopping
+            finally:
+                await runner.cleanup()
+
+
+async def _renew(keeper: Keeper, tokens: ServerTokens, log: logging.Logger) -> None:
+    """Renew the tokens on all servers, again and again."""
+    while True:
+        await asyncio.sleep(_RENEW_SECONDS)
+        for server in list(keeper.servers.values()):
+            try:
+                await tokens.renew_due(server)
+            except (NothingSent, ExecError) as error:
+                log.warning("pool: tokens on %s could not be renewed now: %s", server.name, error)
+
+
+def hub_asker(api_url: str, api_token: str) -> Any:
+    """Return what `Callers` asks the Hub with: JupyterHub's own `HubAuth`."""
+    from jupyterhub.services.auth import HubAuth
+    from tornado.web import HTTPError
+
+    auth = HubAuth(api_url=api_url, api_token=api_token)
+
+    async def ask(text: str) -> Mapping[str, Any] | None:
+        try:
+            model: Mapping[str, Any] | None = await auth.user_for_token(text, use_cache=False, sync=False)
+        except HTTPError:
+            raise Unavailable("the JupyterHub cannot be asked about this token now", retry_after_seconds=5) from None
+        return model
+
+    return ask

@@ -1,0 +1,180 @@
+"""Scoped tokens on the pool's servers: one for each caller on each server, so that the server's own checks hold.
+
+A caller's token on a server has the caller's policy there, and that of a token that the pool has issued is below its
+creator's. Each is valid for an hour and renewed, so that nothing goes on for long in the name of a pool that has ended.
+The pool keeps the secrets in memory only; after a restart it finds its tokens by their names and gives them new ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+
+from ..client.api.answers import parsed
+from ..client.api.steps import Reply
+from ..errors import ExecError
+from ..protocol.strict_json import dump_bytes
+from .callers import PoolCaller
+from .pool_server import Server
+from .router import NothingSent
+
+LIFE_SECONDS = 3600.0
+# The old secret is good for requests that are on their way.
+_OVERLAP_SECONDS = 60.0
+_KEPT_SECONDS = 86_400.0
+_NAME = "pool "
+_ANSWER_SECONDS = 10.0
+
+
+@dataclass(slots=True)
+class _Held:
+    """A token on a server; one that an earlier process has left has no secret yet."""
+
+    id: str
+    used_at: float
+    secret: str = field(default="", repr=False)
+    expires_at: float = 0.0
+    renew_at: float = 0.0
+
+    def take(self, issued: Mapping[str, Any], life_seconds: float) -> None:
+        """Keep a new secret."""
+        self.secret = str(issued["token"])
+        self.expires_at = time.time() + life_seconds
+        self.renew_at = time.time() + life_seconds / 2
+
+
+class ServerTokens:
+    """The tokens that the pool holds.
+
+    Parameters
+    ----------
+    http : aiohttp.ClientSession
+        Connections to the servers.
+    own_token : callable
+        Returns the token with which the pool is the owner of its servers.
+    """
+
+    def __init__(self, http: aiohttp.ClientSession, own_token: Callable[[], Awaitable[str]]) -> None:
+        self._http = http
+        self._own_token = own_token
+        # By server, and by the name of the token there.
+        self._held: dict[str, dict[str, _Held]] = {}
+        self._locks: dict[tuple[str, str], asyncio.Lock] = {}
+
+    async def call(self, server: Server, method: str, path: str, token: str | None = None, json: Any = None) -> Any:
+        """Return the JSON of a server's answer, to the owner or to the bearer of `token`.
+
+        Raises
+        ------
+        NothingSent
+            If it does not answer.
+        ExecError
+            As the server answers.
+        """
+        headers = {"Authorization": f"token {token or await self._own_token()}", "Content-Type": "application/json"}
+        body = None if json is None else dump_bytes(json)
+        timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS)
+        url = f"{server.address}exec/v1/{path}"
+        try:
+            async with self._http.request(method, url, data=body, headers=headers, timeout=timeout) as answer:
+                reply = Reply(answer.status, {k.lower(): v for k, v in answer.headers.items()}, await answer.read())
+        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
+            raise NothingSent(f"the server {server.name} does not answer") from error
+        return parsed(reply)
+
+    async def secret(self, server: Server, caller: PoolCaller) -> str:
+        """Return the secret of a caller's token on a server; a new one is made, or a known one renewed, if need be."""
+        return (await self._token(server, caller)).secret
+
+    async def _token(self, server: Server, caller: PoolCaller) -> _Held:
+        name = _name_of(caller)
+        held = self._held.get(server.name, {}).get(name)
+        if held is None or held.renew_at <= time.time():
+            async with self._locks.setdefault((server.name, name), asyncio.Lock()):
+                held = await self._hold(server, caller)
+        held.used_at = time.time()
+        return held
+
+    async def _hold(self, server: Server, caller: PoolCaller) -> _Held:
+        """Return a caller's token on a server, renewed or made if need be."""
+        tokens = await self._held_on(server)
+        held = tokens.get(_name_of(caller))
+        if held is not None and held.renew_at > time.time():
+            return held
+        above = None if caller.creator is None else await self._token(server, caller.creator)
+        if held is not None:
+            try:
+                return await self._renew(server, held, above)
+            except ExecError as error:
+                if error.status not in (401, 404):  # with these it has ended, and its sessions with it
+                    raise
+        request: dict[str, Any] = {"name": _name_of(caller), "expires_in_seconds": _life_seconds(above)}
+        if above is None:
+            request |= {"policy": caller.policy, "scopes": sorted(caller.scopes | {"tokens:create"})}
+        else:
+            request |= {"limits": dict(caller.limits), "scopes": sorted(caller.scopes)}
+        held = _Held("", time.time())
+        issued = await self.call(server, "POST", "tokens", above.secret if above else None, request)
+        held.id = str(issued["id"])
+        held.take(issued, request["expires_in_seconds"])
+        tokens[_name_of(caller)] = held
+        return held
+
+    async def _renew(self, server: Server, held: _Held, above: _Held | None) -> _Held:
+        life_seconds = _life_seconds(above)
+        body = {"overlap_seconds": _OVERLAP_SECONDS, "expires_in_seconds": life_seconds}
+        held.take(await self.call(server, "POST", f"tokens/{held.id}/rotate", None, body), life_seconds)
+        return held
+
+    async def has_token(self, server: Server, caller: PoolCaller) -> bool:
+        """Return whether a caller has a token on a server, without which it has nothing there."""
+        return _name_of(caller) in await self._held_on(server)
+
+    async def _held_on(self, server: Server) -> dict[str, _Held]:
+        """Return the tokens of a server by name; those that an earlier process has left are found at the first call."""
+        if server.name not in self._held:
+            found = await self.call(server, "GET", "tokens")
+            left = {str(token["name"]): _Held(str(token["id"]), time.time()) for token in found["tokens"]}
+            # Somebody else may have asked meanwhile.
+            self._held.setdefault(server.name, {k: held for k, held in left.items() if k.startswith(_NAME)})
+        return self._held[server.name]
+
+    async def revoke(self, server: Server, principal: str) -> None:
+        """Revoke the tokens of a principal on a server, which ends what runs in its name."""
+        for name, held in list((await self._held_on(server)).items()):
+            if _principal_in(name) == principal:
+                await self.call(server, "DELETE", f"tokens/{held.id}")
+                self._held[server.name].pop(name, None)
+
+    async def renew_due(self, server: Server) -> None:
+        """Renew the tokens of a server that need it and were used within a day: their sessions end with them."""
+        tokens = await self._held_on(server)
+        for name, held in sorted(tokens.items()):  # a creator's name comes before those of its tokens
+            if held.renew_at <= time.time() <= held.used_at + _KEPT_SECONDS:
+                creator = _principal_in(name).partition("/")[0]
+                above = next((tokens[n] for n in tokens if _principal_in(n) == creator and n != name), None)
+                await self._renew(server, held, above)
+
+    def forget(self, server_name: str) -> None:
+        """Forget the tokens of a server that has ended."""
+        self._held.pop(server_name, None)
+        for key in [key for key in self._locks if key[0] == server_name]:
+            del self._locks[key]
+
+
+def _name_of(caller: PoolCaller) -> str:
+    return f"{_NAME}{caller.principal} {caller.policy}"
+
+
+def _principal_in(name: str) -> str:
+    return name.removeprefix(_NAME).rpartition(" ")[0]
+
+
+def _life_seconds(above: _Held | None) -> float:
+    """Return for how long a token is to be valid: no longer than the one above it."""
+    return LIFE_SECONDS if above is None else max(1.0, min(LIFE_SECONDS, above.expires_at - time.time() - 1.0))

@@ -1,0 +1,317 @@
+"""Application of a pool: its routes, the errors of all of them, and its own figures."""
+
+from __future__ import annotations
+
+import html
+import json
+import logging
+import secrets
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from .. import __version__
+from ..aca.protocol.error_format import CODE_HEADER
+from ..aca.protocol.error_format import error_to_json as aca_error_to_json
+from ..errors import ExecError, Forbidden, InternalError, InvalidJSON, MethodNotAllowed, MissingScope, NotFound
+from ..protocol.records_json import issued_token_to_json, to_json
+from ..protocol.request_parsing import rotation_from_json, token_request_from_json
+from ..protocol.strict_json import dump_bytes, loads_strict
+from .callers import Callers, PoolCaller
+from .credential_watch import CredentialWatch
+from .issued_tokens import IssuedTokens
+from .keeper import Keeper
+from .metrics import PoolMetrics
+from .other_protocols import OtherProtocols
+from .pool_server import ServerState
+from .router import PREFIX, NothingSent
+from .server_tokens import ServerTokens
+from .sessions import SessionRequests, read_body
+
+Handler = Callable[[web.Request, PoolCaller], Awaitable[web.StreamResponse]]
+
+#: What the pool offers of the servers' features. The panel's feed, grants and attaching are of one server each.
+FEATURES = (
+    *("sessions", "executions", "events.sse", "events.ndjson", "input", "prefer.wait", "prefer.heartbeat"),
+    *("idempotency-key", "files", "notebook", "tokens", "approvals", "search", "mcp", "pool"),
+)
+_OPENAPI = Path(__file__).parent.parent / "server" / "openapi.yaml"
+
+
+class PoolService:
+    """The pool's HTTP interface.
+
+    Parameters
+    ----------
+    keeper, tokens, sessions, others, callers, issued, watch, metrics
+        The parts of the pool.
+    log : logging.Logger
+        The pool's log.
+    """
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        tokens: ServerTokens,
+        sessions: SessionRequests,
+        others: OtherProtocols,
+        callers: Callers,
+        issued: IssuedTokens,
+        watch: CredentialWatch,
+        metrics: PoolMetrics,
+        log: logging.Logger,
+    ) -> None:
+        self._keeper = keeper
+        self._tokens = tokens
+        self._sessions = sessions
+        self._others = others
+        self._callers = callers
+        self._issued = issued
+        self._watch = watch
+        self._metrics = metrics
+        self._log = log
+
+    def application(self, *prefixes: str) -> web.Application:
+        """Return the application below some paths, each with a slash at both ends."""
+        app = web.Application(middlewares=[self._answer_errors])
+        for prefix in sorted(set(prefixes), key=len, reverse=True):
+            self._add_routes(app, prefix)
+        return app
+
+    def _add_routes(self, app: web.Application, prefix: str) -> None:
+        async def ready(request: web.Request) -> web.StreamResponse:
+            return self._ready()
+
+        api, sessions = f"{prefix}exec/v1", self._sessions
+        app.router.add_get(f"{api}/ready", ready)
+        routes: list[tuple[str, str, Handler]] = [
+            ("GET", "", self._info),
+            ("GET", "/", self._info),
+            ("GET", "/openapi.yaml", self._openapi),
+            ("GET", "/load", self._load),
+            ("POST", "/sessions", sessions.create_session),
+            ("GET", "/sessions", self._list_sessions),
+            ("*", "/sessions/{session_id}", sessions.of_session),
+            ("*", "/sessions/{session_id}/{tail:.*}", sessions.of_session),
+            ("POST", "/executions", sessions.run_fresh),
+            ("GET", "/executions", self._search),
+            ("*", "/executions/{execution_id}", sessions.of_execution),
+            ("*", "/executions/{execution_id}/{tail:.*}", sessions.of_execution),
+            ("GET", "/tokens", self._list_tokens),
+            ("POST", "/tokens", self._create_token),
+            ("GET", "/tokens/{token_id}", self._show_token),
+            ("DELETE", "/tokens/{token_id}", self._revoke_token),
+            ("POST", "/tokens/{token_id}/rotate", self._rotate_token),
+        ]
+        for method, path, handler in routes:
+            app.router.add_route(method, api + path, self._for_caller(handler, prefix))
+        others: list[tuple[str, str, Handler]] = [
+            ("*", "exec/aca/{tail:.*}", self._others.aca),
+            ("*", "exec/mcp", self._others.mcp),
+            ("GET", "metrics", self._show_metrics),
+            ("GET", "", self._status_page),
+            ("*", "{tail:.*}", self._not_found),
+        ]
+        for method, path, handler in others:
+            app.router.add_route(method, prefix + path, self._for_caller(handler, prefix))
+
+    def _for_caller(self, handler: Handler, prefix: str) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+        async def handle(request: web.Request) -> web.StreamResponse:
+            request[PREFIX] = prefix
+            authorization = request.headers.get("Authorization", "")
+            caller = await self._callers.authenticate(authorization, request.remote or "")
+            with self._watch.open_request(caller):
+                return await handler(request, caller)
+
+        return handle
+
+    # --- errors ---
+
+    @web.middleware
+    async def _answer_errors(
+        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
+    ) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except ExecError as error:
+            return self._error(request, error)
+        except web.HTTPMethodNotAllowed as error:
+            return self._error(request, MethodNotAllowed(f"{request.method} is not for this path"), error.headers)
+        except ConnectionError:  # the client has gone
+            raise
+        except Exception:
+            self._log.exception("pool: %s %s failed", request.method, request.path)
+            return self._error(request, InternalError("the pool has failed; its log says how"))
+
+    def _error(self, request: web.Request, error: ExecError, more: Any = None) -> web.Response:
+        request_id = secrets.token_hex(8)
+        headers = {"X-Request-Id": request_id, "Cache-Control": "no-store"}
+        if more and "Allow" in more:
+            headers["Allow"] = more["Allow"]
+        if error.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        if error.retry_after_seconds is not None:
+            headers["Retry-After"] = str(max(1, round(error.retry_after_seconds)))
+        if error.status in (429, 503):
+            self._metrics.refusals.labels(error.code).inc()
+        status = error.status
+        body: dict[str, Any] = {"code": error.code, "message": error.message, "request_id": request_id}
+        if error.limit is not None:
+            body["limit"] = dict(error.limit)
+        if "/exec/aca/" in request.path:
+            status, headers[CODE_HEADER], body = aca_error_to_json(error, trace_id=request_id)
+        return web.Response(status=status, body=dump_bytes(body), content_type="application/json", headers=headers)
+
+    async def _not_found(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        raise NotFound(
+            "a pool has no such path: it serves sessions, executions, files, tokens, exec/aca and exec/mcp; grants, "
+            "attached kernels and the feed of changes are of one server"
+        )
+
+    # --- lists of all servers ---
+
+    async def _list_sessions(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        return _json({"sessions": await self._sessions.list_all(caller, _path(request, "sessions"), "sessions")})
+
+    async def _search(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        if "before" in request.query:
+            raise InvalidJSON("a pool shows the newest results only; without 'before'")
+        found = await self._sessions.list_all(caller, _path(request, "executions"), "found")
+        found.sort(key=lambda item: str(item["execution"]["created_at"]), reverse=True)
+        return _json({"found": found, "complete": True})
+
+    # --- tokens ---
+
+    async def _list_tokens(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        ended = request.query.get("ended") == "true"
+        return _json({"tokens": [to_json(token) for token in await self._issued.list(caller, ended=ended)]})
+
+    async def _show_token(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        return _json(to_json(await self._issued.get(caller, request.match_info["token_id"])))
+
+    async def _create_token(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        _require_scope(caller, "tokens:create")
+        issued = await self._issued.create(caller, token_request_from_json(loads_strict(await read_body(request))))
+        return _json(issued_token_to_json(issued), 201)
+
+    async def _rotate_token(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        _require_scope(caller, "tokens:create")
+        body = await read_body(request)
+        overlap_seconds, expires_in_seconds = rotation_from_json(loads_strict(body) if body else {})
+        token_id = request.match_info["token_id"]
+        return _json(
+            issued_token_to_json(await self._issued.rotate(caller, token_id, overlap_seconds, expires_in_seconds))
+        )
+
+    async def _revoke_token(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        _require_scope(caller, "tokens:create")
+        token = await self._issued.revoke(caller, request.match_info["token_id"])
+        await self.end_tokens_of(token.principal)
+        return web.Response(status=204)
+
+    async def end_tokens_of(self, principal: str) -> None:
+        """Revoke a principal's tokens on all servers that answer, which ends what runs in its name."""
+        for server in self._sessions.answering():
+            try:
+                await self._tokens.revoke(server, principal)
+            except NothingSent:  # the token ends by itself within the hour
+                self._log.warning("pool: tokens of %s on %s could not be revoked", principal, server.name)
+
+    # --- the pool's own figures ---
+
+    def _ready(self) -> web.StreamResponse:
+        has_server = any(server.state is ServerState.READY for server in self._keeper.servers.values())
+        is_ready = self._sessions.is_open and has_server
+        return _json({"ready": is_ready, "draining": False}, 200 if is_ready else 503)
+
+    def _figures(self) -> dict[str, Any]:
+        servers = self._keeper.servers.values()
+        loads = [server.load for server in servers if server.load is not None]
+        return {
+            "servers": dict(Counter(str(server.state.value) for server in servers)),
+            "sessions": sum(load.sessions for load in loads),
+            "running": sum(load.running for load in loads),
+            "queued": sum(load.queued for load in loads),
+            "free_places": self._keeper.count_free_places(),
+        }
+
+    async def _info(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        answer: dict[str, Any] = {"limits": {}, "policies": [], "kernelspecs": [], "default_kernel_name": "python3"}
+        for server in self._sessions.answering() if caller.policy else []:
+            try:
+                answer = await self._tokens.call(server, "GET", "", await self._tokens.secret(server, caller))
+                break
+            except NothingSent:
+                continue
+        names = {"principal": caller.principal, "display_name": caller.principal, "scopes": sorted(caller.scopes)}
+        own = {"name": "jupyter_exec_ext", "version": __version__, "host": "pool", "host_version": __version__}
+        trouble = self._keeper.trouble if caller.is_admin else None
+        return _json(
+            {**answer, **own, "features": list(FEATURES), "caller": names, "trouble": trouble, "pool": self._figures()}
+        )
+
+    async def _openapi(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        return web.Response(body=_OPENAPI.read_bytes(), content_type="application/yaml")
+
+    async def _load(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        _require_reader(caller)
+        return _json({**self._figures(), "servers": self._server_rows(), "trouble": self._keeper.trouble})
+
+    async def _show_metrics(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        _require_reader(caller)
+        states = Counter(str(server.state.value) for server in self._keeper.servers.values())
+        text = self._metrics.text(states, self._keeper.count_free_places())
+        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    def _server_rows(self) -> list[dict[str, Any]]:
+        return [
+            {
+                "name": server.name,
+                "state": server.state.value,
+                "sessions": server.load.sessions if server.load else 0,
+                "running": server.load.running if server.load else 0,
+                "problem": server.problem,
+            }
+            for server in self._keeper.servers.values()
+        ]
+
+    async def _status_page(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        _require_reader(caller)
+        rows = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(str(value))}</td>' for value in row.values())}</tr>"
+            for row in self._server_rows()
+        )
+        figures = "".join(
+            f"<dt>{html.escape(name.replace('_', ' '))}</dt><dd>{html.escape(json.dumps(value))}</dd>"
+            for name, value in {**self._figures(), "trouble": self._keeper.trouble}.items()
+        )
+        return web.Response(text=_PAGE.format(rows=rows, figures=figures), content_type="text/html")
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>Pool of servers</title></head>
+<body><h1>Pool of servers</h1><dl>{figures}</dl>
+<table><thead><tr><th>Server</th><th>State</th><th>Sessions</th><th>Running</th><th>Problem</th></tr></thead>
+<tbody>{rows}</tbody></table></body></html>
+"""
+
+
+def _require_reader(caller: PoolCaller) -> None:
+    if not caller.is_admin:
+        raise Forbidden("the figures of the pool are for the Hub's administrators")
+
+
+def _require_scope(caller: PoolCaller, scope: str) -> None:
+    if scope not in caller.scopes:
+        raise MissingScope(f"this needs the scope {scope!r}, which the token does not have")
+
+
+def _path(request: web.Request, name: str) -> str:
+    return f"{name}?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else name
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(status=status, body=dump_bytes(value), content_type="application/json")

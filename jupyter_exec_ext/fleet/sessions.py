@@ -1,0 +1,342 @@
+"""Requests for sessions and executions: each goes to the server that has what it names, or to the best one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections import Counter
+from collections.abc import Collection, Coroutine
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+from multidict import CIMultiDictProxy
+
+from ..errors import (
+    ExecError,
+    ExecutionNotFound,
+    InvalidRequest,
+    OutputExpired,
+    PayloadTooLarge,
+    PoolFull,
+    PrincipalFull,
+    SessionEnded,
+    SessionNotFound,
+    Unavailable,
+)
+from ..models import EndEvent
+from ..protocol.records_json import event_to_json, to_json, utc_timestamp
+from ..protocol.sse import MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
+from ..protocol.strict_json import dump_bytes
+from ..store.accepted_executions import AcceptedExecution
+from .callers import PoolCaller, require_runner
+from .credential_watch import CredentialWatch
+from .directory import Directory, RunKey, as_lost, server_in
+from .keeper import Keeper
+from .metrics import PoolMetrics
+from .pool_server import AWAY, Reservation, Server, ServerState
+from .router import PREFIX, NothingSent, Refused, Router, unreachable
+from .server_tokens import ServerTokens
+from .settings import ExecPool
+
+#: Refusals of one server, after which another one is asked.
+_TRY_NEXT = frozenset({"draining", "shutting_down", "out_of_resources", "too_many_sessions", "too_many_kernels"})
+# A request that may be sent to several servers is kept whole until one has taken it.
+_MAX_KEPT_BODY_BYTES = 16 * 1024 * 1024
+_WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b")
+_MAX_WAIT_SECONDS = 600.0
+_KEY = re.compile(r"[!-~]{1,255}")
+
+
+class SessionRequests:
+    """Handlers of ``sessions`` and ``executions``, and what those of other protocols need to place theirs.
+
+    Parameters
+    ----------
+    settings : ExecPool
+        The pool's settings.
+    keeper : Keeper
+        The servers.
+    tokens : ServerTokens
+        The callers' tokens there.
+    directory : Directory
+        Which server has what.
+    router : Router
+        Forwards requests.
+    watch : CredentialWatch
+        Is told of executions.
+    metrics : PoolMetrics
+        Counts.
+
+    Attributes
+    ----------
+    is_open : bool
+        Whether the servers have been checked; before that, there are no new sessions.
+    """
+
+    def __init__(
+        self,
+        settings: ExecPool,
+        keeper: Keeper,
+        tokens: ServerTokens,
+        directory: Directory,
+        router: Router,
+        watch: CredentialWatch,
+        metrics: PoolMetrics,
+    ) -> None:
+        self._settings = settings
+        self._keeper = keeper
+        self._tokens = tokens
+        self._directory = directory
+        self._router = router
+        self._watch = watch
+        self._metrics = metrics
+        # Sessions placed for each principal since they were last counted, and those of then.
+        self._placed: Counter[str] = Counter()
+
+        self.is_open = False
+
+    async def open_when(self, checked: Coroutine[Any, Any, None]) -> None:
+        """Take no new sessions before the servers have been checked."""
+        await checked
+        self.is_open = True
+
+    # --- handlers ---
+
+    async def create_session(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``POST /sessions``"""
+        require_runner(caller)
+        return await self.place(request, caller, await read_body(request), RunKey(caller.principal, "", ""))
+
+    async def run_fresh(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``POST /executions``"""
+        require_runner(caller)
+        body = await read_body(request)
+        key = RunKey(caller.principal, "", _idempotency_key(request))
+        known = await self._directory.server_of_run(key)
+        if known is None:
+            return await self.place(request, caller, body, key)
+        server = self._keeper.servers.get(known)
+        if server is not None and server.state not in AWAY:
+            return await self._run(request, caller, server, key, body)
+        self._require_lost(server)
+        lost = await self._directory.lost_run(key)
+        assert lost is not None  # `server_of_run` has found it
+        return await answer_lost(request, lost)
+
+    async def of_session(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``/sessions/{session_id}`` and all below it."""
+        session_id = request.match_info["session_id"]
+        is_run = request.method == "POST" and request.match_info.get("tail") == "executions"
+        key = RunKey(caller.principal, session_id, _idempotency_key(request) if is_run else "")
+        name = server_in(session_id)
+        if name is None:
+            raise SessionNotFound(f"there is no session {session_id!r}")
+        server = self._keeper.servers.get(name)
+        if server is None or server.state in AWAY:
+            self._require_lost(server)
+            lost = await self._directory.lost_run(key)
+            if lost is not None:
+                return await answer_lost(request, lost)
+            raise SessionEnded(f"the session has ended: its server {name} has ended or was given up; start another one")
+        if not await self._tokens.has_token(server, caller):
+            raise SessionNotFound(f"there is no session {session_id!r}")
+        if is_run:
+            return await self._run(request, caller, server, key, None)
+        response = await self.forward(request, caller, server)
+        if request.method == "DELETE" and response.status < 400:
+            self._keeper.refresh(server.name)  # somebody may wait for its place
+        return response
+
+    async def of_execution(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``/executions/{execution_id}`` and all below it."""
+        execution_id = request.match_info["execution_id"]
+        name = server_in(execution_id)
+        server = self._keeper.servers.get(name or "")
+        if name is None or (server is not None and server.state not in AWAY):
+            if server is None or not await self._tokens.has_token(server, caller):
+                raise ExecutionNotFound(f"there is no execution {execution_id!r}")
+            return await self.forward(request, caller, server)
+        self._require_lost(server)
+        lost = await self._directory.lost_execution(execution_id)
+        if lost is None or not caller.may_see(lost.principal):
+            raise ExecutionNotFound(f"there is no execution {execution_id!r}")
+        return await answer_lost(request, lost)
+
+    # --- what other protocols need, too ---
+
+    async def forward(
+        self, request: web.Request, caller: PoolCaller, server: Server, body: bytes | None = None
+    ) -> web.StreamResponse:
+        """Forward a request to a server in the caller's name."""
+        began = time.monotonic()
+        try:
+            secret = await self._tokens.secret(server, caller)
+            return await self._router.forward(request, server, secret, body=body)
+        except NothingSent:
+            raise unreachable(server) from None
+        finally:
+            self._metrics.forward_seconds.observe(time.monotonic() - began)
+
+    async def _run(
+        self, request: web.Request, caller: PoolCaller, server: Server, key: RunKey, body: bytes | None
+    ) -> web.StreamResponse:
+        """Forward a request to run code, and remember its execution."""
+        note = partial(self._note_answer, caller, server, key)
+        try:
+            secret = await self._tokens.secret(server, caller)
+            self._directory.note_sent(key, server.name)
+            return await self._router.forward(request, server, secret, body=body, on_answer=note)
+        except NothingSent:
+            self._directory.note_not_sent(key)
+            raise unreachable(server) from None
+
+    def _note_answer(
+        self, caller: PoolCaller, server: Server, key: RunKey, status: int, headers: CIMultiDictProxy[str]
+    ) -> None:
+        execution_id = headers.get("Location", "").rpartition("/")[2]
+        if status < 400 and execution_id.startswith("exe_"):
+            self._directory.note_accepted(key, execution_id, server.name)
+            self._watch.note_execution(caller, execution_id)
+        else:
+            self._directory.note_not_sent(key)
+
+    async def place(self, request: web.Request, caller: PoolCaller, body: bytes, key: RunKey) -> web.StreamResponse:
+        """Forward a request that makes a session to the best server; to the next one if it does not take it.
+
+        Raises
+        ------
+        PrincipalFull, PoolFull, NoServerStarted
+            If there is no place.
+        """
+        began = time.monotonic()
+        tried: set[str] = set()
+        last: ExecError | None = None
+        while True:
+            try:
+                reservation = await self.reserve(caller, request, tried)
+            except PoolFull:
+                if last is not None:
+                    raise last from None
+                raise
+            server = reservation.server
+            try:
+                secret = await self._tokens.secret(server, caller)
+                self._directory.note_sent(key, server.name)
+                note = partial(self._note_placed, caller, reservation, key, began)
+                return await self._router.forward(
+                    request, server, secret, body=body, on_answer=note, refusals=_TRY_NEXT
+                )
+            except Refused as refused:
+                last = refused.error
+            except NothingSent:
+                last = unreachable(server)
+            finally:
+                reservation.done(is_kept=False)
+            self._directory.note_not_sent(key)
+            self._keeper.note_failure(server.name)
+            tried.add(server.name)
+
+    def _note_placed(
+        self,
+        caller: PoolCaller,
+        reservation: Reservation,
+        key: RunKey,
+        began: float,
+        status: int,
+        headers: CIMultiDictProxy[str],
+    ) -> None:
+        self._metrics.place_seconds.observe(time.monotonic() - began)
+        reservation.done(is_kept=status < 400)
+        self._note_answer(caller, reservation.server, key, status, headers)
+
+    async def reserve(self, caller: PoolCaller, request: web.Request, excluded: Collection[str] = ()) -> Reservation:
+        """Reserve a place for a session; with ``Prefer: wait=N``, wait for one."""
+        if not self.is_open:
+            raise Unavailable("the pool's servers are still being checked; try again soon", retry_after_seconds=1)
+        principal = (caller.creator or caller).principal
+        await self._require_share(caller, principal)
+        match = _WAIT.search(request.headers.get("Prefer", ""))
+        if match is None:
+            place = self._keeper.place(excluded, principal)
+        else:
+            seconds = min(float(match[1]), _MAX_WAIT_SECONDS)
+            place = await self._keeper.wait_for_place(seconds, excluded, principal)
+        self._placed[principal] += 1
+        return place
+
+    async def _require_share(self, caller: PoolCaller, principal: str) -> None:
+        """Raise `PrincipalFull` if a principal has as many sessions as it may."""
+        most = self._settings.max_sessions_per_principal
+        if not most or self._placed[principal] < most:
+            return
+        sessions = await self.list_all(caller.creator or caller, "sessions", "sessions")
+        self._placed[principal] = len(sessions)
+        if len(sessions) >= most:
+            raise PrincipalFull(
+                f"you have {len(sessions)} sessions in the pool, and may have {most}; end one first",
+                retry_after_seconds=5,
+                limit={"policy": "pool", "name": "max_sessions_per_principal", "value": most},
+            )
+
+    def _require_lost(self, server: Server | None) -> None:
+        """Raise `ServerUnreachable` for a server that is away and may come back."""
+        if server is not None and server.state is ServerState.UNREACHABLE:
+            raise unreachable(server)
+
+    async def list_all(self, caller: PoolCaller, path: str, name: str) -> list[Any]:
+        """Return the items of a list on all servers that answer and where the caller has a token."""
+
+        async def ask(server: Server) -> list[Any]:
+            try:
+                if not await self._tokens.has_token(server, caller):
+                    return []
+                secret = await self._tokens.secret(server, caller)
+                return list((await self._tokens.call(server, "GET", path, secret))[name])
+            except NothingSent:
+                return []
+
+        asked = [ask(server) for server in self.answering()]
+        return [item for items in await asyncio.gather(*asked) for item in items]
+
+    def answering(self) -> list[Server]:
+        """Return the servers that can be asked."""
+        return [s for s in self._keeper.servers.values() if s.state not in AWAY and s.address and s.load is not None]
+
+
+async def read_body(request: web.Request) -> bytes:
+    """Return the body of a request; raise `PayloadTooLarge` if it is too large to be kept."""
+    pieces, size = [], 0
+    async for piece in request.content.iter_any():
+        size += len(piece)
+        if size > _MAX_KEPT_BODY_BYTES:
+            raise PayloadTooLarge(f"this request may have at most {_MAX_KEPT_BODY_BYTES} bytes; upload files instead")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def _idempotency_key(request: web.Request) -> str:
+    key = request.headers.get("Idempotency-Key", "")
+    if key and not _KEY.fullmatch(key):
+        raise InvalidRequest("'Idempotency-Key' must be 1 to 255 visible ASCII characters")
+    return key
+
+
+async def answer_lost(request: web.Request, accepted: AcceptedExecution) -> web.StreamResponse:
+    """Answer a request for an execution whose server is lost, in the form that the caller wants."""
+    if "/outputs/" in request.path:
+        raise OutputExpired("the server that had this output has ended or was given up")
+    execution = as_lost(accepted)
+    accept = request.headers.get("Accept", "")
+    is_stream = request.path.endswith("/events") or MEDIA_TYPE in accept or NDJSON_MEDIA_TYPE in accept
+    location = {"Location": f"{request[PREFIX]}exec/v1/executions/{accepted.id}"}
+    if not is_stream:
+        return web.Response(body=dump_bytes(to_json(execution)), content_type="application/json", headers=location)
+    read = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
+    seq = (int(read) if read.isdecimal() and len(read) <= 16 else 0) + 1
+    event = EndEvent(execution=execution)
+    line = dump_bytes(event_to_json(event, seq, utc_timestamp(time.time())))
+    if NDJSON_MEDIA_TYPE in accept:
+        return web.Response(body=line + b"\n", content_type=NDJSON_MEDIA_TYPE, headers=location)
+    return web.Response(body=b"".join(encode_event(seq, event.type, line)), content_type=MEDIA_TYPE, headers=location)

@@ -1,0 +1,121 @@
+"""A real pool of servers for tests: a JupyterHub with the configuration of `examples/hub-pool`, and the service."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import requests
+
+from jupyter_exec_ext.client import JupyterConnectionInfo
+from tests.support.hosts import Host, clean_environment, free_port, stop
+from tests.support.hubs import HubHost, running_hub
+from tests.support.kernelspecs import add_kernelspec
+
+POOL_USER = "exec-pool"
+_RECIPE = Path(__file__).parents[2] / "examples" / "hub-pool" / "jupyterhub_config.py"
+_START_SECONDS = 120.0
+
+
+@dataclass
+class PoolHost(Host):
+    """A pool, reached as the user alice of its Hub; `process` is the service's."""
+
+    hub: HubHost | None = None
+    environment: dict[str, str] = field(default_factory=dict, repr=False)
+    config: Path = Path()
+
+    def start(self) -> None:
+        """Start the service, and wait until it is ready."""
+        with self.log.open("ab") as log_file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "jupyter_exec_ext.cli", "pool", "--config", str(self.config)],
+                cwd=self.home,
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not self.is_ready():
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise AssertionError(f"the pool did not start:\n{self.log_text()}\n{self.hub and self.hub.log_text()}")
+            time.sleep(0.05)
+
+    def is_ready(self) -> bool:
+        """Return whether a server of the pool is ready."""
+        try:
+            return requests.get(f"{self.info.url}exec/v1/ready", timeout=5).status_code == 200
+        except requests.RequestException:
+            return False
+
+    def states(self) -> Counter[str]:
+        """Return how many servers are in each state."""
+        return Counter(row["state"] for row in self.figures()["servers"])
+
+    def pid_of(self, name: str) -> int:
+        """Return the process of one of the servers."""
+        assert self.hub is not None
+        return int(self.hub.api("GET", f"/users/{POOL_USER}")["servers"][name]["state"]["pid"])
+
+    def figures(self) -> dict[str, Any]:
+        """Return the pool's figures, as the Hub's administrator sees them."""
+        headers = self.owner.auth_headers
+        answer = requests.get(f"{self.info.url}exec/v1/load", headers=headers, timeout=10)
+        answer.raise_for_status()
+        return answer.json()  # type: ignore[no-any-return]
+
+
+@contextmanager
+def running_pool(
+    home: Path, settings: Mapping[str, Any], options: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> Iterator[PoolHost]:
+    """Start a Hub and a pool with some settings, and stop both at the end.
+
+    Parameters
+    ----------
+    options, env
+        Of the pool's servers.
+    """
+    token, port = secrets.token_hex(16), free_port()
+    add_kernelspec(home, "python3", "forkserver-provisioner")
+    servers = {"JUPYTER_PATH": str(home / "jupyter_data_dir"), **(env or {})}
+    os.environ["EXEC_POOL_TOKEN"] = token
+    try:
+        ports = {name: free_port() for name in ("port", "hub_port", "proxy_port")}
+        with running_hub(home, *options, env=servers, recipe=_RECIPE, ports=ports, keeps_servers=True) as hub:
+            config = home / "jupyter_exec_pool_config.py"
+            chosen = {"port": port, "state_directory": str(home / "pool"), **settings}
+            config.write_text("".join(f"c.ExecPool.{name} = {value!r}\n" for name, value in chosen.items()))
+            api = f"http://127.0.0.1:{ports['hub_port']}/hub/api"
+            environment = clean_environment(home, JUPYTERHUB_API_TOKEN=token, JUPYTERHUB_API_URL=api)
+            info = JupyterConnectionInfo("127.0.0.1", False, port, hub.token_of("alice"))
+            owner = JupyterConnectionInfo("127.0.0.1", False, port, hub.token_of("grace"))
+            pool = PoolHost(
+                "pool",
+                hub.process,
+                info,
+                home,
+                home / "pool.log",
+                owner_info=owner,
+                hub=hub,
+                environment=environment,
+                config=config,
+            )
+            pool.start()
+            try:
+                yield pool
+            finally:
+                stop(pool.process)
+    finally:
+        os.environ.pop("EXEC_POOL_TOKEN", None)
