@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
 
 from ..client.sync.client import ExecClient
@@ -11,10 +10,10 @@ from ..client.sync.execution_handle import ExecutionHandle
 from ..client.sync.session import ExecSession
 from ..errors import ExecutionNotFound, SessionNotFound
 from ..models import SessionState
+from ..protocol.record_ids import parse_id
 from .messages import UsageError
 from .terminal_text import printable
 
-_WHOLE_ID = re.compile(r"(?:ses|exe)_[0-9a-f]{24}")
 _SESSION, _EXECUTION = "ses_", "exe_"
 _MAX_CANDIDATES = 5
 _LEAST_DIGITS = 2
@@ -77,16 +76,23 @@ def find_execution(client: ExecClient, text: str) -> ExecutionHandle:
 
 def is_whole_id(text: str) -> bool:
     """Return whether a text has the form of a whole id of a session or execution."""
-    return _WHOLE_ID.fullmatch(text) is not None
+    return parse_id(text) is not None
 
 
 def matching_ids(text: str, ids: Iterable[str], prefix: str) -> list[str]:
-    """Return the ids that begin with a text, which may leave out their `prefix`; none for a text that is too short."""
-    start = text if text.startswith(prefix) else prefix + text
-    # All ids begin with an empty text, such as that of a variable that is not set.
-    if len(start) < len(prefix) + _LEAST_DIGITS:
-        return []
-    return [one for one in ids if one.startswith(start)]
+    """Return the ids that begin with a text; it may leave out their `prefix` and their server's name."""
+    start = text.removeprefix(prefix)
+    return [one for one in ids if _begins(one.removeprefix(prefix), start)]
+
+
+def _begins(rest: str, start: str) -> bool:
+    """Return whether an id without its prefix, such as ``w2_4f12…``, begins with a text, or its digits do."""
+    digits = rest.rpartition("_")[2]
+    # All ids begin with an empty text, such as that of a variable that is not set, and with their server's name.
+    least = len(rest) - len(digits) + _LEAST_DIGITS
+    return (rest.startswith(start) and len(start) >= least) or (
+        digits.startswith(start) and len(start) >= _LEAST_DIGITS
+    )
 
 
 def only_execution_id(text: str, ids: Iterable[str]) -> str:

@@ -81,7 +81,7 @@ class ExecEngine(EngineSettings):
         self.background = BackgroundTasks()
         self.start_problems: Sequence[str] = ()
         self._store = store
-        self._registry = SessionRegistry()
+        self._registry = SessionRegistry(self.server_name)
         self._admission = Admission()
         self._access = KernelAccess(host, settings)
         journal = TokenJournal(store.tokens, store.audit, self.feed, self.background)
@@ -110,6 +110,7 @@ class ExecEngine(EngineSettings):
             self._resources,
             store,
             self._registry,
+            server_name=self.server_name,
             start_timeout_seconds=self.kernel_start_timeout_seconds,
             log=self.log,
         )
@@ -141,7 +142,7 @@ class ExecEngine(EngineSettings):
         self.named = NamedSessions(self._registry)
         self.fresh = FreshRuns(self.sessions, self._executions, self.background)
         self.files = FileService(self.sessions, locator, store.audit)
-        self.outputs = OutputVerbs(store.executions)
+        self.outputs = OutputVerbs(store.executions, self._registry)
         self.history = ExecutionHistory(store.executions, self.sessions, self._registry)
         self._notebooks = NotebookExporter(self.sessions, self._executions, host)
         self._access.log_effective_settings()

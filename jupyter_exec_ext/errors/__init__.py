@@ -41,6 +41,7 @@
     ├── PayloadTooLarge             413
     │   └── QuotaExceeded
     ├── UnsupportedMediaType        415
+    ├── WrongServer                 421  on another one of several servers
     ├── LimitReached                429  try again when there is room
     │   ├── TooManySessions
     │   ├── TooManyKernels
@@ -132,6 +133,7 @@ from .api_errors import (
     TooManyTokens,
     Unauthenticated,
     UnsupportedMediaType,
+    WrongServer,
     XSRFCheckFailed,
 )
 from .api_failures import (
@@ -238,6 +240,7 @@ __all__ = [
     "Unavailable",
     "UnexpectedAnswer",
     "UnsupportedMediaType",
+    "WrongServer",
     "XSRFCheckFailed",
 ]
 

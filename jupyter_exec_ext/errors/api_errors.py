@@ -250,6 +250,13 @@ class QuotaExceeded(PayloadTooLarge):
     code = "quota_exceeded"
 
 
+class WrongServer(ExecError):
+    """The session or execution is on another server, which its id and the message name; send the request there."""
+
+    code = "wrong_server"
+    status = 421
+
+
 class UnsupportedMediaType(ExecError):
     """The request body is not JSON."""
 

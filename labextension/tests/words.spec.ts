@@ -186,7 +186,8 @@ describe('words', () => {
 describe('names', () => {
   it('are such as every file system takes', () => {
     expect(notebookName('../etc/pass wd: é漢', 'ses_12345678')).toBe('etc-pass-wd-é漢.ipynb');
-    expect(notebookName('', 'ses_12345678')).toBe('session-ses_1234.ipynb');
+    expect(notebookName('', 'ses_123456789')).toBe('session-12345678.ipynb');
+    expect(notebookName('', 'ses_w2_123456789')).toBe('session-12345678.ipynb');
     expect(downloadName('a/b\u202Egnp.exe')).toBe('b_gnp.exe');
     expect(downloadName('dir/')).toBe('download');
   });

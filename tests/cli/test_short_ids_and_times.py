@@ -13,7 +13,7 @@ import pytest
 from jupyter_exec_ext.cli.main import main
 from jupyter_exec_ext.cli.messages import UsageError
 from jupyter_exec_ext.cli.relative_times import exact_and_relative, relative_time
-from jupyter_exec_ext.cli.short_ids import find_execution, find_session, only_execution_id
+from jupyter_exec_ext.cli.short_ids import find_execution, find_session, is_whole_id, matching_ids, only_execution_id
 from jupyter_exec_ext.cli.terminal_text import print_table
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.client.durations import duration, duration_or_never
@@ -51,6 +51,11 @@ def test_empty_text_is_no_session_even_if_there_is_only_one(client: ExecClient, 
         find_session(client, text)
 
 
+def test_whole_id_may_have_a_servers_name() -> None:
+    assert is_whole_id(f"ses_w2_{'a' * 24}") and is_whole_id(f"exe_{'a' * 24}")
+    assert not is_whole_id(f"ses_w2_{'a' * 23}")
+
+
 def test_ended_session_is_found_if_no_other_has_its_name(client: ExecClient) -> None:
     with client.session(name="ending") as ended:
         pass
@@ -77,6 +82,15 @@ def test_execution_is_found_by_prefix(client: ExecClient) -> None:
             assert find_execution(client, text).id == execution.id
         with pytest.raises(ExecutionNotFound, match="there is no execution 'zzz'"):
             find_execution(client, "zzz")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [("ses_w2_ab1", 1), ("w2_ab1", 1), ("ab1", 1), ("ses_ab1", 1), ("ab", 2), ("ses_w2_a", 0), ("a", 0), ("cd", 1)]
+    + [(text, 0) for text in ("w2", "w2_", "ses_w2", "ses_w2_", "2_ab1", "b1")],
+)
+def test_id_with_a_servers_name_is_found_by_its_start_or_its_digits(text: str, found: int) -> None:
+    assert len(matching_ids(text, ["ses_w2_ab12", "ses_w2_ab34", "ses_cd12"], "ses_")) == found
 
 
 def test_only_execution_id_keeps_a_text_that_matches_none() -> None:

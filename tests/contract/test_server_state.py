@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.errors import Draining
+from jupyter_exec_ext.errors import Draining, WrongServer
 from jupyter_exec_ext.models import Readiness
+from jupyter_exec_ext.protocol.record_ids import parse_id
 
 
 def test_ready_server_says_so(client: Any) -> None:
@@ -19,7 +20,16 @@ def test_load_has_the_sessions(client: Any, fresh: Any) -> None:
     load = client.load()
     assert load.sessions >= 1
     assert load.free_places is not None and load.free_places > 0
-    assert (load.draining, load.server_name) == (False, "")
+    parsed = parse_id(fresh.id)
+    assert parsed is not None
+    assert (load.draining, load.server_name) == (False, parsed.server_name)
+
+
+def test_session_of_another_server_is_refused_with_its_name(client: Any) -> None:
+    with pytest.raises(WrongServer, match="on the server 'w9'"):
+        client.get_session(f"ses_w9_{'a' * 24}")
+    with pytest.raises(WrongServer, match="on the server 'w9'"):
+        client.get_execution(f"exe_w9_{'a' * 24}")
 
 
 @pytest.mark.owner

@@ -137,6 +137,8 @@ def running_host(
 ) -> Iterator[Host]:
     """Start one of `HOSTS` (`prefix`: in what way) and stop it, with all that it started, at the end."""
     command, usual_base_url = HOSTS[name]
+    if name == "server-base-url":  # as one of a user's several servers at a JupyterHub
+        options = (*options, "--ExecEngine.server_name=w2")
     base_url = base_url or usual_base_url
     token = secrets.token_hex(16) if token is None else token
     port = port or free_port()

@@ -24,6 +24,7 @@ from ...errors import (
     Unauthenticated,
     Unavailable,
     UnsupportedMediaType,
+    WrongServer,
 )
 from ...protocol.strict_json import loads_strict
 
@@ -50,6 +51,7 @@ _CODES: tuple[tuple[type[ExecError], str], ...] = (
     (Gone, "Gone"),
     (PayloadTooLarge, "PayloadTooLarge"),
     (UnsupportedMediaType, "UnsupportedMediaType"),
+    (WrongServer, "MisdirectedRequest"),
     (LimitReached, "TooManyRequests"),
     (Unavailable, "ServiceUnavailable"),
     (StorageFull, "InsufficientStorage"),

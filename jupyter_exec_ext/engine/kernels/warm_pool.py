@@ -48,6 +48,8 @@ class KernelPool:
         Keeps the ids of sessions to come and of their kernels, for the next server should this one be killed.
     activity : ServerActivity
         Shows whether a start or an execution is waiting.
+    server_name : str
+        Name in the ids of sessions.
 
     Attributes
     ----------
@@ -64,6 +66,7 @@ class KernelPool:
         store: Store,
         activity: ServerActivity,
         *,
+        server_name: str,
         start_timeout_seconds: float,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
@@ -76,6 +79,7 @@ class KernelPool:
         self._written: dict[str, str] = {}
         self._write_lock = asyncio.Lock()
         self._activity = activity
+        self._server_name = server_name
         self._start_timeout = start_timeout_seconds
         self._log = log
         self._demands: dict[KernelKind, Demand] = {}
@@ -208,7 +212,7 @@ class KernelPool:
 
     async def _start(self, kind: KernelKind) -> bool:
         """Start a kernel; return False if the host has no room for it, until a session ends or a request comes."""
-        pooled = PooledKernel(kind, self)
+        pooled = PooledKernel(kind, self, self._server_name)
         starter = KernelStarter(
             kind.name,
             {**dict(kind.env), MARK: pooled.session_id},

@@ -11,7 +11,6 @@ to the kinds that were asked for last, and every kind gets its first ones before
 from __future__ import annotations
 
 import asyncio
-import secrets
 import uuid
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Generic, Protocol, TypeVar
 
 from ...errors import KernelStartFailed, KernelStartTimeout
 from ...protocol.kernel_messages import KernelMessage
+from ...protocol.record_ids import new_id
 from ..ports import KernelExit
 from .process_limits import NO_PROCESS_LIMITS, ProcessLimits
 from .session_kernel import SessionKernel
@@ -178,11 +178,6 @@ def _next_change(now: float, bounds: PoolBounds, demands: Mapping[K, Demand]) ->
     return min((moment for moment in moments if moment > now), default=None)
 
 
-def new_session_id() -> str:
-    """Return an id for a session that is yet to come."""
-    return f"ses_{secrets.token_hex(12)}"
-
-
 class SpoiledKernels(Protocol):
     """Pool that ends kernels which no session may have."""
 
@@ -199,10 +194,10 @@ class PooledKernel:
         Whether a session may have it.
     """
 
-    def __init__(self, kind: KernelKind, pool: SpoiledKernels) -> None:
+    def __init__(self, kind: KernelKind, pool: SpoiledKernels, server_name: str) -> None:
         self.kind = kind
         # Both are written down before there is anything that goes by them.
-        self.session_id, self.kernel_id = new_session_id(), str(uuid.uuid4())
+        self.session_id, self.kernel_id = new_id("ses", server_name), str(uuid.uuid4())
         self.ready = False
         self.kernel: SessionKernel | None = None
         self._pool: SpoiledKernels | None = pool

@@ -235,6 +235,7 @@ class ApprovalService:
             if ended is not None and caller.may_see(ended.owner):
                 raise NotAwaitingApproval(_CHANGED)
         if session is None or execution is None or not caller.may_see(execution.owner):
+            self._registry.require_own(execution_id)
             raise ExecutionNotFound(f"no execution {execution_id!r}")
         if not execution.awaits_approval or execution_id in self._being_decided:
             raise NotAwaitingApproval(_CHANGED)

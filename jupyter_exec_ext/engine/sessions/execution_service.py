@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import secrets
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -41,6 +40,7 @@ from ...models import (
     StoredExecution,
 )
 from ...protocol.languages import normalize_language, source_for_kernel
+from ...protocol.record_ids import new_id
 from ...protocol.records_json import utc_timestamp
 from ...protocol.strict_json import utf8_size
 from ..access.caller_limits import Admission, EffectiveLimits
@@ -246,7 +246,10 @@ class ExecutionService:
             return await live.wait(wait_seconds)
         stored = await self._executions.get(execution_id) if live is None else None
         if stored is None or not caller.may_see(stored.owner):
+            self._registry.require_own(execution_id)
             raise ExecutionNotFound(f"no execution {execution_id!r}; list its session's executions to find its id")
+        if not stored.execution.state.finished:
+            self._registry.require_own(execution_id)  # several servers may share the store
         return stored.execution
 
     async def open_log(self, caller: Caller, execution_id: str) -> EventLog:
@@ -256,7 +259,10 @@ class ExecutionService:
             return live.log
         stored = await self._executions.summary(execution_id)
         if stored is None or not caller.may_see(stored.owner):
+            self._registry.require_own(execution_id)
             raise ExecutionNotFound(f"no execution {execution_id!r}; list its session's executions to find its id")
+        if not stored.execution.state.finished:
+            self._registry.require_own(execution_id)  # its log is written elsewhere
         log = await self._executions.log(execution_id)
         if log is None:
             raise LogExpired("the event log of this execution is no longer kept")
@@ -286,7 +292,7 @@ def _new_record(
     limits: EffectiveLimits, session: Session, request: ExecutionRequest, approval: Approval | None
 ) -> Execution:
     return Execution(
-        id=f"exe_{secrets.token_hex(12)}",
+        id=new_id("exe", limits.settings.server_name),
         session_id=session.id,
         state=ExecutionState.QUEUED if approval is None else ExecutionState.AWAITING_APPROVAL,
         code=request.code,
@@ -303,18 +309,20 @@ def _new_record(
 class OutputVerbs:
     """The spooled outputs of finished executions, for callers."""
 
-    def __init__(self, executions: ExecutionStore) -> None:
+    def __init__(self, executions: ExecutionStore, registry: SessionRegistry) -> None:
         self._executions = executions
+        self._registry = registry
 
     async def open(self, caller: Caller, execution_id: str, name: str) -> FileReader:
         """Open an output that `truncated.spooled` names.
 
         Raises
         ------
-        ExecutionNotFound, OutputNotFound, OutputExpired
+        ExecutionNotFound, WrongServer, OutputNotFound, OutputExpired
         """
         stored = await self._executions.summary(execution_id)
         if stored is None or not caller.may_see(stored.owner):
+            self._registry.require_own(execution_id)
             raise ExecutionNotFound(f"no execution {execution_id!r}; list its session's executions to find its id")
         output = _named(stored.execution, name)
         descriptor = await self._executions.open_spooled(stored.execution, output)

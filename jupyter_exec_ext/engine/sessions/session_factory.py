@@ -15,6 +15,7 @@ from ...auth.policy import check_env
 from ...errors import Draining, ExecError, InvalidRequest, PoliciesInvalid, ShuttingDown, TooManySessions
 from ...models import ExecutionState, KernelGrant, KernelSpecInfo, Session, SessionRequest, SessionState, Token
 from ...protocol.kernel_preparation import inherited_environment, kernel_environment
+from ...protocol.record_ids import new_id
 from ...protocol.records_json import utc_timestamp
 from ...protocol.run_environment import change_directory_code
 from ...system.marked_processes import MARK
@@ -30,7 +31,7 @@ from ..kernels.provisioners import plain_name
 from ..kernels.session_kernel import SessionKernel
 from ..kernels.shared_resources import EngineResources
 from ..kernels.warm_pool import KernelPool
-from ..kernels.warm_pool_plan import KernelKind, new_session_id
+from ..kernels.warm_pool_plan import KernelKind
 from ..ports import KernelHost, SessionFiles, Store
 from ..settings import EngineSettings
 from .live_session import LiveSession
@@ -156,7 +157,7 @@ class SessionFactory:
         spec, ready = plan.spec, None if pooled is None else pooled.kernel
         moment = utc_timestamp(time.time())
         record = Session(
-            id=new_session_id() if pooled is None else pooled.session_id,
+            id=new_id("ses", self._settings.server_name) if pooled is None else pooled.session_id,
             owner=caller.principal,
             kernel_name=spec.name,
             language=spec.language or ("" if ready is None else ready.language),

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 from ...auth.caller import Caller
-from ...errors import SessionEnded
+from ...errors import SessionEnded, WrongServer
 from ...models import ExecutionState, Session, SessionState
+from ...protocol.record_ids import parse_id
 from ..executions.live_execution import LiveExecution
 from ..ports import KernelFiles
 from .live_session import LiveSession
@@ -25,6 +26,11 @@ class SessionRegistry:
 
     While anything runs, the host is notified once a second that the kernel is in use, or it might cull it.
 
+    Parameters
+    ----------
+    server_name : str
+        Name of this server in the ids that it makes; empty without one.
+
     Attributes
     ----------
     sessions : dict
@@ -39,7 +45,8 @@ class SessionRegistry:
         Mistake in the policies, because of which no session is created; empty without one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, server_name: str = "") -> None:
+        self._server_name = server_name
         self.sessions: dict[str, LiveSession] = {}
         self.executions: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self.stopping = self.draining = False
@@ -66,6 +73,23 @@ class SessionRegistry:
         self.executions[execution_id] = live, execution
         execution.on_end(lambda: self.executions.pop(execution_id))
         self._schedule_touch()
+
+    def require_own(self, record_id: str) -> None:
+        """Refuse the id of a session or execution that another server has made.
+
+        Call it for a record that is not here, or that the store has as one that is not over: then it lives elsewhere.
+
+        Raises
+        ------
+        WrongServer
+            If the id has another server's name.
+        """
+        parsed = parse_id(record_id)
+        if parsed is not None and parsed.server_name not in ("", self._server_name):
+            raise WrongServer(
+                f"{record_id!r} is on the server {parsed.server_name!r}, and this one is {self._server_name!r}; send "
+                "the request to that server, or to the pool that it belongs to"
+            )
 
     def executions_of(self, session_id: str) -> list[LiveExecution]:
         """Return the executions of one session that have not ended."""

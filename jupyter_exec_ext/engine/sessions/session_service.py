@@ -85,11 +85,16 @@ class SessionService:
         ------
         SessionNotFound
             If there is none that the caller may see.
+        WrongServer
+            If it is on another server.
         """
         live = self._registry.sessions.get(session_id)
         record = live.record if live is not None else await self._store.get(session_id)
         if record is None or not caller.may_see(record.owner):
+            self._registry.require_own(session_id)
             raise SessionNotFound(f"no session {session_id!r}; list the sessions to find its id")
+        if live is None and record.state is not SessionState.ENDED:
+            self._registry.require_own(session_id)  # several servers may share the store
         return (await self._measured([record]))[0] if memory else record
 
     async def usage(self, caller: Caller, session_id: str) -> SessionUsage:

@@ -7,7 +7,7 @@ export function notebookName(name: string, sessionId: string): string {
     .replace(/[^\p{L}\p{N}_-]+/gu, '-')
     .replace(/^[-.]+|-+$/g, '')
     .slice(0, 60);
-  return `${plain || `session-${sessionId.slice(0, 8)}`}.ipynb`;
+  return `${plain || `session-${sessionId.replace(/^.*_/, '').slice(0, 8)}`}.ipynb`;
 }
 
 /** Return the path that was wished for, and what to try if it is taken. */
