@@ -12,6 +12,7 @@ from .contestants import (
     DIRECT,
     DIRECT_ASYNC,
     EXECUTOR,
+    MCP_ENDPOINT,
     POST_AIOHTTP,
     WEBSOCKET,
     Contestant,
@@ -138,6 +139,18 @@ GOALS = (
         (median(warm.PRINT_TABLE, WARM),),
         (median(warm.PRINT_TABLE, DIRECT_ASYNC),),
         at_most=1.25,
+    ),
+    Goal(
+        "warm `print(1)`, `execute_code` of `exec/mcp`: times `AsyncExecClient`",
+        (median(warm.PRINT_TABLE, of_ours(MCP_ENDPOINT)),),
+        (median(warm.PRINT_TABLE, WARM),),
+        at_most=1.3,
+    ),
+    Goal(
+        "fresh session to first `print(1)`, `execute_code` of `exec/mcp`, with the pool: times `ExecClient`",
+        (median(first.TABLE, of_ours(MCP_ENDPOINT, first.FORK, pool=True)),),
+        (median(first.TABLE, of_ours(CLIENT, first.FORK, pool=True)),),
+        at_most=2,
     ),
     Goal(
         f"{_MANY} sessions: executions a second, times those of the gateway's WebSocket API",

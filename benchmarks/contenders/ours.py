@@ -48,6 +48,13 @@ def async_client_of(url: str, token: str) -> AsyncExecClient:
     return AsyncExecClient(url, token)
 
 
+@cache
+def mcp_connection_of(url: str, token: str) -> aiohttp.ClientSession:
+    """Return the connection of an MCP client, which needs no handshake in the newest revision."""
+    headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
+    return aiohttp.ClientSession(url, headers={**headers, "MCP-Protocol-Version": _REVISION})
+
+
 class Session:
     """A session of `ExecClient`."""
 
@@ -123,9 +130,8 @@ class McpSession:
 
     @classmethod
     async def make(cls, url: str, token: str) -> McpSession:
-        """Make the client, which needs no handshake in the newest revision."""
-        headers = {"Authorization": f"Bearer {token}", "Accept": "application/json, text/event-stream"}
-        return cls(aiohttp.ClientSession(url, headers={**headers, "MCP-Protocol-Version": _REVISION}))
+        """Return a client without a session."""
+        return cls(mcp_connection_of(url, token))
 
     async def run(self, code: str) -> str:
         """Run code and return what it printed."""
@@ -147,7 +153,6 @@ class McpSession:
     async def close(self) -> None:
         """End the session."""
         await self._call("end_session")
-        await self._http.close()
 
 
 class Executor:

@@ -72,7 +72,7 @@ print(int(numpy.sum(pandas.Series([1, 2, 3]))))
 
 def measure(bench: Bench) -> None:
     """Measure with `print(1)`."""
-    _measure(bench, TABLE, CONTESTANTS, "print(1)", prints("1"), bench.times(0.75))
+    _measure(bench, TABLE, CONTESTANTS, "print(1)", prints("1"), bench.times(1))
 
 
 def measure_with_libraries(bench: Bench) -> None:
