@@ -11,6 +11,7 @@ from ..models import Execution, ExecutionState
 from ..protocol.record_ids import new_id, parse_id
 from ..protocol.records_json import utc_timestamp
 from ..store.accepted_executions import AcceptedExecution, AcceptedExecutions
+from .placement import is_pool_server
 
 _MAX_ENTRIES = 100_000
 K = TypeVar("K")
@@ -59,10 +60,12 @@ class Directory:
         self.streams: Recent[str, str] = Recent()
         self.homes: Recent[str, str] = Recent()
 
-    def note_sent(self, key: RunKey, server: str) -> None:
-        """Remember where a run with a key is sent, before its execution has an id."""
+    def note_sent(self, key: RunKey, server: str) -> bool:
+        """Remember where a run with a key is sent, before its execution has an id; return whether this is news."""
+        is_new = self._sent.get(key) != server
         if key.key:
             self._sent[key] = server
+        return is_new
 
     def note_not_sent(self, key: RunKey) -> None:
         """Forget a run that no server has got."""
@@ -100,7 +103,7 @@ class Directory:
 def server_in(record_id: str) -> str | None:
     """Return the name of the server that has made an id; None for an id that no server of a pool has made."""
     parsed = parse_id(record_id)
-    return parsed.server_name or None if parsed is not None else None
+    return parsed.server_name if parsed is not None and is_pool_server(parsed.server_name) else None
 
 
 _MCP_ID = re.compile(r"(?:ses|exe)_[a-z0-9]{1,16}_[0-9a-f]{24}")

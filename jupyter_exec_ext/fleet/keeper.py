@@ -21,7 +21,7 @@ from .placement import (
     plan_servers,
 )
 from .pool_server import Reservation, Server, ServerState
-from .server_requests import ServerRequests
+from .server_requests import OwnToken, ServerRequests
 from .server_watch import ServerWatch, pause
 from .settings import ExecPool
 from .waiting import WaitingQueue
@@ -43,8 +43,8 @@ class Keeper:
         Asks the servers.
     settings : ExecPool
         The pool's settings.
-    token : str
-        The pool's own token, which makes it the owner on its servers.
+    own_token : callable
+        Returns the pool's own token, which makes it the owner on its servers.
     on_end : callable
         Called once for each server that is lost or has ended, unless its start failed. It returns a coroutine.
 
@@ -63,12 +63,12 @@ class Keeper:
         fleet: Fleet,
         http: aiohttp.ClientSession,
         settings: ExecPool,
-        token: str,
+        own_token: OwnToken,
         *,
         on_end: Callable[[Server], Coroutine[Any, Any, None]],
     ) -> None:
         self._fleet = fleet
-        self._requests = ServerRequests(http, token)
+        self._requests = ServerRequests(http, own_token)
         self._settings = settings
         self._log = settings.log
         self._on_end = on_end

@@ -93,7 +93,7 @@ class Pool:
             tokens.forget(server.name)
             log.warning("pool: the server %s is gone (%s)", server.name, server.state.value)
 
-        keeper = Keeper(self._fleet, http, settings, await self._own_token(), on_end=note_end)
+        keeper = Keeper(self._fleet, http, settings, self._own_token, on_end=note_end)
 
         async def end_work(caller: PoolCaller, executions: list[str]) -> None:
             for execution_id in executions:

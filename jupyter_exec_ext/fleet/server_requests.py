@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..models import Readiness, ServerLoad
 from ..protocol.view_json import readiness_from_json, server_load_from_json
 from .pool_server import Server
 
+OwnToken = Callable[[], Awaitable[str]]
 ANSWER_SECONDS = 2.0
 # A server ends a session's kernel before it answers.
 _DELETE_SECONDS = 10.0
@@ -28,13 +30,13 @@ class ServerRequests:
     ----------
     http : aiohttp.ClientSession
         Sends them.
-    token : str
-        The pool's own token, which makes it the owner on its servers.
+    own_token : callable
+        Returns the pool's own token, which makes it the owner on its servers.
     """
 
-    def __init__(self, http: aiohttp.ClientSession, token: str) -> None:
+    def __init__(self, http: aiohttp.ClientSession, own_token: OwnToken) -> None:
         self._http = http
-        self._headers = {"Authorization": f"token {token}"}
+        self._own_token = own_token
 
     async def read_readiness(self, server: Server) -> Readiness:
         """Return whether a server is ready. It needs no token: this works while the server's own Hub is away."""
@@ -70,7 +72,7 @@ class ServerRequests:
     ) -> Reply:
         options: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=seconds or ANSWER_SECONDS)}
         if has_token:
-            options["headers"] = self._headers
+            options["headers"] = {"Authorization": f"token {await self._own_token()}"}
         url = f"{server.address}exec/v1/{path}"
         try:
             # A token must not follow a redirect.

@@ -27,7 +27,6 @@ LIFE_SECONDS = 3600.0
 # The old secret is good for requests that are on their way.
 _OVERLAP_SECONDS = 60.0
 _KEPT_SECONDS = 86_400.0
-_NAME = "pool "
 _ANSWER_SECONDS = 10.0
 
 
@@ -92,7 +91,7 @@ class ServerTokens:
         return (await self._token(server, caller)).secret
 
     async def _token(self, server: Server, caller: PoolCaller) -> _Held:
-        name = _name_of(caller)
+        name = _name_of(server, caller)
         held = self._held.get(server.name, {}).get(name)
         if held is None or held.renew_at <= time.time():
             async with self._locks.setdefault((server.name, name), asyncio.Lock()):
@@ -103,7 +102,7 @@ class ServerTokens:
     async def _hold(self, server: Server, caller: PoolCaller) -> _Held:
         """Return a caller's token on a server, renewed or made if need be."""
         tokens = await self._held_on(server)
-        held = tokens.get(_name_of(caller))
+        held = tokens.get(_name_of(server, caller))
         if held is not None and held.renew_at > time.time():
             return held
         above = None if caller.creator is None else await self._token(server, caller.creator)
@@ -113,7 +112,7 @@ class ServerTokens:
             except ExecError as error:
                 if error.status not in (401, 404):  # with these it has ended, and its sessions with it
                     raise
-        request: dict[str, Any] = {"name": _name_of(caller), "expires_in_seconds": _life_seconds(above)}
+        request: dict[str, Any] = {"name": _name_of(server, caller), "expires_in_seconds": _life_seconds(above)}
         if above is None:
             request |= {"policy": caller.policy, "scopes": sorted(caller.scopes | {"tokens:create"})}
         else:
@@ -122,7 +121,7 @@ class ServerTokens:
         issued = await self.call(server, "POST", "tokens", above.secret if above else None, request)
         held.id = str(issued["id"])
         held.take(issued, request["expires_in_seconds"])
-        tokens[_name_of(caller)] = held
+        tokens[_name_of(server, caller)] = held
         return held
 
     async def _renew(self, server: Server, held: _Held, above: _Held | None) -> _Held:
@@ -133,21 +132,22 @@ class ServerTokens:
 
     async def has_token(self, server: Server, caller: PoolCaller) -> bool:
         """Return whether a caller has a token on a server, without which it has nothing there."""
-        return _name_of(caller) in await self._held_on(server)
+        return _name_of(server, caller) in await self._held_on(server)
 
     async def _held_on(self, server: Server) -> dict[str, _Held]:
         """Return the tokens of a server by name; those that an earlier process has left are found at the first call."""
         if server.name not in self._held:
             found = await self.call(server, "GET", "tokens")
             left = {str(token["name"]): _Held(str(token["id"]), time.time()) for token in found["tokens"]}
-            # Somebody else may have asked meanwhile.
-            self._held.setdefault(server.name, {k: held for k, held in left.items() if k.startswith(_NAME)})
+            # Servers of one home directory have one list of tokens.
+            ours = {name: held for name, held in left.items() if name.startswith(_prefix_of(server))}
+            self._held.setdefault(server.name, ours)  # somebody else may have asked meanwhile
         return self._held[server.name]
 
     async def revoke(self, server: Server, principal: str) -> None:
         """Revoke the tokens of a principal on a server, which ends what runs in its name."""
         for name, held in list((await self._held_on(server)).items()):
-            if _principal_in(name) == principal:
+            if _principal_in(server, name) == principal:
                 await self.call(server, "DELETE", f"tokens/{held.id}")
                 self._held[server.name].pop(name, None)
 
@@ -156,8 +156,8 @@ class ServerTokens:
         tokens = await self._held_on(server)
         for name, held in sorted(tokens.items()):  # a creator's name comes before those of its tokens
             if held.renew_at <= time.time() <= held.used_at + _KEPT_SECONDS:
-                creator = _principal_in(name).partition("/")[0]
-                above = next((tokens[n] for n in tokens if _principal_in(n) == creator and n != name), None)
+                creator = _principal_in(server, name).partition("/")[0]
+                above = next((tokens[n] for n in tokens if _principal_in(server, n) == creator and n != name), None)
                 await self._renew(server, held, above)
 
     def forget(self, server_name: str) -> None:
@@ -167,12 +167,16 @@ class ServerTokens:
             del self._locks[key]
 
 
-def _name_of(caller: PoolCaller) -> str:
-    return f"{_NAME}{caller.principal} {caller.policy}"
+def _prefix_of(server: Server) -> str:
+    return f"pool {server.name} "
 
 
-def _principal_in(name: str) -> str:
-    return name.removeprefix(_NAME).rpartition(" ")[0]
+def _name_of(server: Server, caller: PoolCaller) -> str:
+    return f"{_prefix_of(server)}{caller.principal} {caller.policy}"
+
+
+def _principal_in(server: Server, name: str) -> str:
+    return name.removeprefix(_prefix_of(server)).rpartition(" ")[0]
 
 
 def _life_seconds(above: _Held | None) -> float:

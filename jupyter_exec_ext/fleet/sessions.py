@@ -28,7 +28,7 @@ from ..errors import (
 from ..models import EndEvent
 from ..protocol.records_json import event_to_json, to_json, utc_timestamp
 from ..protocol.sse import MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
-from ..protocol.strict_json import dump_bytes
+from ..protocol.strict_json import dump_bytes, dumps
 from ..store.accepted_executions import AcceptedExecution
 from .callers import PoolCaller, require_runner
 from .credential_watch import CredentialWatch
@@ -184,12 +184,14 @@ class SessionRequests:
     ) -> web.StreamResponse:
         """Forward a request to run code, and remember its execution."""
         note = partial(self._note_answer, caller, server, key)
+        is_new = False
         try:
             secret = await self._tokens.secret(server, caller)
-            self._directory.note_sent(key, server.name)
+            is_new = self._directory.note_sent(key, server.name)
             return await self._router.forward(request, server, secret, body=body, on_answer=note)
         except NothingSent:
-            self._directory.note_not_sent(key)
+            if is_new:  # an earlier request with the same key may have been sent
+                self._directory.note_not_sent(key)
             raise unreachable(server) from None
 
     def _note_answer(
@@ -286,7 +288,10 @@ class SessionRequests:
             raise unreachable(server)
 
     async def list_all(self, caller: PoolCaller, path: str, name: str) -> list[Any]:
-        """Return the items of a list on all servers that answer and where the caller has a token."""
+        """Return the items of a list on all servers that answer and where the caller has a token.
+
+        Servers of one home directory have records of each other; each item is returned once.
+        """
 
         async def ask(server: Server) -> list[Any]:
             try:
@@ -298,7 +303,8 @@ class SessionRequests:
                 return []
 
         asked = [ask(server) for server in self.answering()]
-        return [item for items in await asyncio.gather(*asked) for item in items]
+        unique = {dumps(item): item for items in await asyncio.gather(*asked) for item in items}
+        return list(unique.values())
 
     def answering(self) -> list[Server]:
         """Return the servers that can be asked."""

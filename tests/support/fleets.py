@@ -191,11 +191,15 @@ class SimulatedFleet:
             await server.die()
 
 
+async def _own_token() -> str:
+    return TOKEN
+
+
 class RunningKeeper(Keeper):
     """A keeper with the servers that it has reported as ended."""
 
     def __init__(self, fleet: SimulatedFleet, http: aiohttp.ClientSession, settings: ExecPool) -> None:
-        super().__init__(fleet, http, settings, TOKEN, on_end=self._note_end)
+        super().__init__(fleet, http, settings, _own_token, on_end=self._note_end)
         self.ended: list[Server] = []
 
     async def _note_end(self, server: Server) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -171,5 +171,6 @@ def _stop_all(process: subprocess.Popen[bytes], *, keeps_servers: bool) -> None:
     finally:
         _, left = psutil.wait_procs(started, timeout=10)
         for each in left:
-            each.kill()
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
     assert keeps_servers or not left, f"the Hub left behind {left}"

@@ -94,6 +94,7 @@ def running_pool(
     try:
         ports = {name: free_port() for name in ("port", "hub_port", "proxy_port")}
         with running_hub(home, *options, env=servers, recipe=_RECIPE, ports=ports, keeps_servers=True) as hub:
+            hub.api("POST", "/users/bob")
             config = home / "jupyter_exec_pool_config.py"
             chosen = {"port": port, "state_directory": str(home / "pool"), **settings}
             config.write_text("".join(f"c.ExecPool.{name} = {value!r}\n" for name, value in chosen.items()))
