@@ -59,6 +59,10 @@ class Caller:
     user : mapping
         The deployment's user, for its authorizer; for a scoped token, the user who created it. Empty for a user whose
         rights cannot be checked later.
+    hub_token : str
+        The digest of the JupyterHub token in whose name the caller acts; empty without one.
+    is_login : bool
+        Whether that token is a person's login. Its end closes streams, and leaves the person's sessions and tokens.
     """
 
     principal: str
@@ -67,6 +71,13 @@ class Caller:
     bounds: tuple[Bound, ...] = ()
     user: Mapping[str, Any] = field(default_factory=dict)
     token_name: str = ""
+    hub_token: str = ""
+    is_login: bool = False
+
+    @property
+    def maker(self) -> str:
+        """The digest of the Hub token with which the caller's sessions and tokens end; empty without one."""
+        return "" if self.is_login else self.hub_token
 
     @property
     def is_owner(self) -> bool:

@@ -49,7 +49,7 @@ def expiry_within(
         If a longer time is asked for.
     """
     latest = now + max_seconds
-    if above is not None:
+    if above is not None and not above.is_of_hub:  # the Hub decides how long its own is good
         latest = min(latest, above.expires_at_seconds)
     if asked_seconds is None:
         return min(now + default_seconds, latest)

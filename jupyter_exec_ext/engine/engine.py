@@ -16,6 +16,7 @@ from ..system.removal import describe_leftovers
 from ..system.resources import keep_freed_memory
 from .access.caller_limits import Admission
 from .access.grant_service import GrantService
+from .access.hub_token_service import HubTokenService
 from .access.kernel_access import KernelAccess
 from .access.token_service import TokenService
 from .access.token_watch import TokenJournal, TokenWatch
@@ -59,7 +60,7 @@ class ExecEngine(EngineSettings):
 
     Attributes
     ----------
-    approvals, files, fresh, grants, history, named, outputs, sessions, status, tokens
+    approvals, files, fresh, grants, history, hub_tokens, named, outputs, sessions, status, tokens
         Services whose methods are verbs, too.
     audit : AuditTrail
         Records of who did what.
@@ -89,6 +90,7 @@ class ExecEngine(EngineSettings):
         policies, self.policy_problem = self.policies_or_problem()
         self._registry.policy_problem = self.policy_problem
         self.tokens = TokenService(store.tokens, policies, settings, store.audit, self.feed, journal, self._token_watch)
+        self.hub_tokens = HubTokenService(store.tokens, self.tokens, settings, journal, self._token_watch)
         self.grants = GrantService(
             host, store.grants, self._access, self.tokens, self._token_watch, store.audit, self.feed, self.background
         )

@@ -142,12 +142,18 @@ class StoredToken:
         The deployment's user whose rights the token can never exceed.
     expires_at_seconds : float
         Since the epoch.
+    hub_token : str
+        The digest of the JupyterHub token in whose name it was created; empty without one.
+    is_of_hub : bool
+        Whether it stands for that Hub token itself, and has no secret of its own.
     """
 
     token: Token
     grants: Sequence[Grant]
     user: Mapping[str, Any]
     expires_at_seconds: float
+    hub_token: str = ""
+    is_of_hub: bool = False
 
 
 class AuditKind(str, Enum):

@@ -6,15 +6,16 @@ from typing import Any
 
 import jupyter_server
 from jupyter_server.extension.application import ExtensionApp
-from traitlets import Bool
+from traitlets import Bool, Dict, Float
 
 from ..assembly import CONFIGURABLES, build_engine, build_host
 from ..engine.engine import ExecEngine
 from ..mcp.endpoint import McpEndpoint
-from .base_handler import Services
+from .base_handler import ExecHandler, Services
 from .closed_gate import close_gate_if_invalid
 from .gate import ServerGate
 from .graceful_stop import drain_at_sigterm
+from .hub_callers import HubCallers, find_mapping_problem
 from .routes import tornado_rules
 
 
@@ -27,7 +28,19 @@ class ExecExtensionApp(ExtensionApp):
 
     enabled = Bool(True, help="Serve exec/v1 and exec/aca.").tag(config=True)
 
+    hub_policies = Dict(
+        help="Policies of JupyterHub's tokens, by scope ({'custom:exec:run': 'default'}); the first one counts whose "
+        "scope the token has. Tokens of the server's own user and of administrators have no policy. Without this "
+        "setting every token with 'access:servers' has all rights of the server's owner."
+    ).tag(config=True)
+    hub_stale_seconds = Float(
+        300.0,
+        min=0.0,
+        help="How long JupyterHub's last answer about a token stays good while the Hub cannot be reached, in seconds.",
+    ).tag(config=True)
+
     engine: ExecEngine | None = None
+    hub: HubCallers | None = None
     mcp: McpEndpoint | None = None
 
     def initialize_settings(self) -> None:
@@ -47,15 +60,29 @@ class ExecExtensionApp(ExtensionApp):
         assert server.kernel_spec_manager is not None
         host = build_host(server.kernel_manager, server.kernel_spec_manager, server_sessions=server.session_manager)
         self.engine = build_engine(host, events=server.event_logger, parent=self, log=self.log)
+        self._connect_hub(self.engine, server.identity_provider)
         # The event loop does not run yet.
         server.io_loop.add_callback(self.engine.audit.start)
         server.io_loop.add_callback(self.engine.fill_pool)
         server.io_loop.add_callback(drain_at_sigterm, self.engine)
 
+    def _connect_hub(self, engine: ExecEngine, provider: Any) -> None:
+        """Have JupyterHub's tokens recognised, if the server's users are JupyterHub's."""
+        is_hubs = hasattr(provider, "hub_auth")
+        problem = find_mapping_problem(self.hub_policies, engine.tokens.policies, is_hubs)
+        if problem and not engine.policy_problem:  # which would explain that there are no policies
+            self.log.error("exec/v1 runs no code until the policies are corrected: %s", problem)
+            engine.policy_problem = problem
+        if is_hubs:
+            mapping = dict.fromkeys(map(str, self.hub_policies), "") if problem else dict(self.hub_policies)
+            seconds = self.hub_stale_seconds
+            self.hub = HubCallers(provider, engine.hub_tokens, mapping, stale_seconds=seconds, log=self.log)
+            self.hub.install(lambda handler: isinstance(handler, ExecHandler))
+
     def initialize_handlers(self) -> None:
         """Register the route table."""
         if self.engine is not None:
-            gate = close_gate_if_invalid(self.engine.policy_problem, ServerGate(self.engine.tokens))
+            gate = close_gate_if_invalid(self.engine.policy_problem, ServerGate(self.engine.tokens, self.hub))
             services = Services(self.engine, gate, "jupyter_server", jupyter_server.__version__)
             self.mcp = McpEndpoint(self.engine)
             self.handlers.extend(tornado_rules(services, self.mcp))
@@ -66,6 +93,8 @@ class ExecExtensionApp(ExtensionApp):
 
     async def stop_extension(self) -> None:
         """End sessions, executions and sockets."""
+        if self.hub is not None:
+            self.hub.tokens.close()
         if self.engine is not None:
             await self.engine.shutdown()
         if self.mcp is not None:

@@ -5,13 +5,11 @@ Server's: it uses the identity provider (token, cookie or Hub login) and the Hos
 own endpoints.
 
 A scoped token carries a record of the user who created it, so that the authorizer can be asked about that user later.
-Under JupyterHub only the Hub knows a user's rights, and the server can ask it only about its own user. Tokens are
-therefore created in that user's name, and the authorizer gets this user as the Hub describes it now.
+`hub_callers` has the users of JupyterHub.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
@@ -38,6 +36,8 @@ from ..errors import (
     Unavailable,
     XSRFCheckFailed,
 )
+from .hub_callers import OF_THE_HUB, HubCallers, present_hub_user
+from .hub_tokens import HubTokens, HubUser
 from .site_checks import HOST_REFUSED, ORIGIN_REFUSED, check_senders, check_site
 
 _NO_TOKEN = (
@@ -45,7 +45,6 @@ _NO_TOKEN = (
     "token create'"
 )
 _WRONG_TOKEN = "the server refused this token; check that it is complete and belongs to this server"
-_OF_THE_HUB = "hub"
 # A scoped token, or a text meant as one; the engine decides.
 _SCOPED = re.compile(rf"(?:token|bearer)[ \t]+({PREFIX}\S*)", re.IGNORECASE)
 
@@ -161,10 +160,13 @@ class ServerGate:
     ----------
     bearers : Bearers
         Authenticates scoped tokens.
+    hub : HubCallers, optional
+        Knows the bearers of JupyterHub's tokens.
     """
 
-    def __init__(self, bearers: Bearers) -> None:
+    def __init__(self, bearers: Bearers, hub: HubCallers | None = None) -> None:
         self._bearers = bearers
+        self._hub = hub
 
     async def authenticate(self, handler: APIHandler) -> Caller:
         """Return the bearer of a scoped token, or the owner for an authenticated user."""
@@ -180,13 +182,18 @@ class ServerGate:
         if user is None:
             raise await _unknown(handler)
         name = str(getattr(user, "display_name", "") or getattr(user, "username", ""))
-        return owner(name, describe_user(user))
+        if self._hub is None:
+            return owner(name, describe_user(user))
+        hub_user = getattr(user, "hub_user", None)
+        if not isinstance(hub_user, HubUser):
+            raise Unavailable("the server's identity provider did not ask JupyterHub whose token this is")
+        return await self._hub.caller(hub_user, name)
 
     async def _bearer(self, handler: APIHandler, text: str) -> Caller:
         # `JupyterHandler.prepare` makes these checks otherwise, and it is not called for scoped tokens.
         check_site(handler)
         caller = self._bearers.authenticate(text, handler.request.remote_ip or "")
-        let_in(handler, await user_from(handler, caller.user))
+        let_in(handler, await user_from(handler, caller.user, None if self._hub is None else self._hub.tokens))
         return caller
 
     async def preflight(self, handler: APIHandler) -> None:
@@ -274,23 +281,10 @@ def describe_user(user: Any) -> dict[str, Any]:
     """Return the record for `user_from`; empty if the user's rights cannot be checked later."""
     if not isinstance(user, User):
         return {}
-    hub_user = getattr(user, "hub_user", None)
-    if isinstance(hub_user, dict):
-        return _describe_hub_user(hub_user)
     return {name: value for name, value in asdict(user).items() if value is not None}
 
 
-def _describe_hub_user(hub_user: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the record of the server's own user, for this user and for an administrator who acts for it."""
-    server_user = os.environ.get("JUPYTERHUB_USER")
-    if not server_user or hub_user.get("kind") != "user":  # a service may have the same name
-        return {}
-    if hub_user.get("name") != server_user and hub_user.get("admin") is not True:
-        return {}
-    return {"username": server_user, _OF_THE_HUB: True}
-
-
-async def user_from(handler: APIHandler, described: Mapping[str, Any]) -> User:
+async def user_from(handler: APIHandler, described: Mapping[str, Any], hub: HubTokens | None = None) -> User:
     """Return the user of a record, as far as the authorizer reads it.
 
     Raises
@@ -299,22 +293,6 @@ async def user_from(handler: APIHandler, described: Mapping[str, Any]) -> User:
         If JupyterHub does not answer for the user.
     """
     # `AllowAllAuthorizer` reads no user, so the Hub need not be asked.
-    if described.get(_OF_THE_HUB) and type(handler.authorizer) is not AllowAllAuthorizer:
-        return await _present_hub_user(handler)
+    if described.get(OF_THE_HUB) and type(handler.authorizer) is not AllowAllAuthorizer:
+        return await present_hub_user(handler, described, hub)
     return User(**{name: value for name, value in described.items() if name in User.__dataclass_fields__})
-
-
-async def _present_hub_user(handler: APIHandler) -> User:
-    # Only servers under JupyterHub have this package.
-    from jupyterhub.singleuser.extension import JupyterHubUser
-
-    provider: Any = handler.identity_provider  # JupyterHub's own
-    hub_auth = provider.hub_auth
-    try:
-        hub_user = await hub_auth.user_for_token(hub_auth.api_token, sync=False)
-    except Exception as error:  # JupyterHub's client raises whatever its HTTP library does
-        raise Unavailable("JupyterHub could not be asked what the server's user may do; try again") from error
-    if hub_user is None:
-        raise Unavailable("JupyterHub does not know the server's own token any more; restart the server")
-    user: User = JupyterHubUser(hub_user)
-    return user

@@ -19,11 +19,14 @@ from .base_handler import ExecHandler
 # Well below the time after which proxies close a silent connection: nginx waits for 60 s by default.
 HEARTBEAT_SECONDS = 15.0
 _PIECE_BYTES = 512 * 1024
+_LAST_CHUNK = b"0\r\n\r\n"
 _HEARTBEAT = re.compile(r"\bheartbeat\s*=\s*(\d{1,2})\b")
 
 
 class StreamingHandler(ExecHandler):
     """Sends an answer in pieces."""
+
+    _sends_events = False
 
     @property
     def preferences(self) -> str:
@@ -56,6 +59,10 @@ class StreamingHandler(ExecHandler):
         """Send the headers of the answer."""
         if self.heartbeat_seconds != HEARTBEAT_SECONDS:
             self.set_header("Preference-Applied", f"heartbeat={self.heartbeat_seconds:g}")
+        self._sends_events = media_type != "application/json" and self.request.version == "HTTP/1.1"
+        if self._sends_events and "X-Forwarded-For" in self.request.headers:
+            # The proxy must not reuse a connection that `_cut_off` may close: another request would fail.
+            self.set_header("Connection", "close")
         self.set_header("Content-Type", media_type)
         self.set_header("X-Accel-Buffering", "no")  # asks a reverse proxy not to buffer events
         stream = self.connection_stream
@@ -106,6 +113,16 @@ class StreamingHandler(ExecHandler):
             if may_end is not None:
                 await may_end()
             self.finish(last)
+
+    def _cut_off(self) -> None:
+        """Close the connection, after the end of a stream of events.
+
+        JupyterHub's proxy does not pass on that a connection was closed (configurable-http-proxy 5.3).
+        """
+        stream = self.connection_stream
+        if self._sends_events and not self._finished and stream is not None and not stream.closed():
+            stream.write(_LAST_CHUNK)
+        super()._cut_off()
 
     def _end_with_failure(self, error: Exception, media_type: str) -> None:
         """Send a failure as the last event, because the status has been sent already."""

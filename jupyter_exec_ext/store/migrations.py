@@ -204,4 +204,12 @@ MIGRATIONS = (
             "CREATE INDEX accepted_executions_by_age ON accepted_executions (accepted_at)",
         ),
     ),
+    Migration(
+        11,
+        "JupyterHub tokens, and the tokens that were created in their names",
+        (
+            "ALTER TABLE tokens ADD COLUMN hub_token TEXT",  # a digest; NULL without one
+            "CREATE INDEX tokens_by_hub_token ON tokens (hub_token)",
+        ),
+    ),
 )

@@ -151,7 +151,8 @@ class TokenRepository:
             revoked_at=_moment(row["revoked_at"]),
             expired=expired,
         )
-        return StoredToken(token, grants, user, row["expires_at"])
+        is_of_hub = row["secret_hash"] == NO_HASH
+        return StoredToken(token, grants, user, row["expires_at"], row["hub_token"] or "", is_of_hub)
 
     async def note_expired(self, token_id: str) -> bool:
         """Record that a token was seen expired; return whether that was not recorded before."""
@@ -196,12 +197,13 @@ class TokenRepository:
                 raise TokenRevoked(f"the token {token.parent_id} has ended; ask for another one")
             sql = f"SELECT COUNT(*) AS active FROM tokens WHERE NOT {_ENDED}"
             # Tokens that others create must not keep the owner from creating one.
-            most = max_tokens if token.parent_id is None else max_tokens - max(1, max_tokens // _OWNER_PART_DIVISOR)
+            is_owners = token.parent_id is None and not stored.is_of_hub
+            most = max_tokens if is_owners else max_tokens - max(1, max_tokens // _OWNER_PART_DIVISOR)
             if max_tokens and db.execute(sql, (now,)).fetchone()["active"] >= most:
                 raise TooManyTokens(f"there may be {most} tokens at once (max_tokens); revoke one first")
             db.execute(
-                "INSERT INTO tokens (id, parent_id, owner, secret_hash, created_at, expires_at, record) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "INSERT INTO tokens (id, parent_id, owner, secret_hash, created_at, expires_at, record, hub_token) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     token.id,
                     token.parent_id,
@@ -210,6 +212,7 @@ class TokenRepository:
                     now,
                     stored.expires_at_seconds,
                     dump_bytes(record).decode(),
+                    stored.hub_token or None,
                 ),
             )
 
@@ -240,6 +243,7 @@ class TokenRepository:
         overlap_seconds: float,
         user: Mapping[str, Any],
         expires_at_seconds: float,
+        hub_token: str = "",
     ) -> None:
         """Replace a token's secret and end, in the name of `user`; the previous secret stays valid for the overlap.
 
@@ -248,14 +252,15 @@ class TokenRepository:
         kept = "secret_hash" if overlap_seconds > 0 else "NULL"
         sql = (
             f"UPDATE tokens SET previous_hash = {kept}, previous_until = ?, secret_hash = ?, "
-            "expires_at = ?, record = json_set(record, '$.user', json(?), '$.token.expires_at', ?) WHERE id = ?"
+            "expires_at = ?, record = json_set(record, '$.user', json(?), '$.token.expires_at', ?), hub_token = ? "
+            "WHERE id = ?"
         )
         until, by, end = (
             time.time() + overlap_seconds,
             dump_bytes(dict(user)).decode(),
             utc_timestamp(expires_at_seconds),
         )
-        values = (until, secret_hash, expires_at_seconds, by, end, token_id)
+        values = (until, secret_hash, expires_at_seconds, by, end, hub_token or None, token_id)
         await self._writer.run(lambda db: db.execute(sql, values), write=True)
 
     async def revoke(self, principal: str) -> Sequence[str]:
@@ -268,11 +273,40 @@ class TokenRepository:
         """
         now = time.time()
 
+        return await self._writer.run(lambda db: _revoke(db, principal, now), write=True)
+
+    # --- JupyterHub tokens ---
+
+    def find_of_hub(self, hub_token: str, policy: str) -> StoredToken | None:
+        """Return the record of a Hub token itself under a policy: an active one, else the last that has ended."""
+        sql = "SELECT * FROM tokens WHERE hub_token = ? AND secret_hash = ? ORDER BY created_at, rowid"
+        found = [self._stored(row) for row in self._reader.rows(sql, (hub_token, NO_HASH))]
+        of_policy = [stored for stored in found if stored.token.policy == policy]
+        # The first active one: should two servers with one store have made two at once, both use the same.
+        return next((stored for stored in of_policy if stored.token.active), of_policy[-1] if of_policy else None)
+
+    def made_until(self, hub_token: str) -> float:
+        """Return when the last active token made in a Hub token's name expires, since the epoch; 0 without one."""
+        sql = f"SELECT MAX(expires_at) AS latest FROM tokens WHERE hub_token = ? AND secret_hash != ? AND NOT {_ENDED}"
+        (row,) = self._reader.rows(sql, (hub_token, NO_HASH, time.time()))
+        return row["latest"] or 0.0
+
+    async def revoke_of_hub(self, hub_token: str) -> Sequence[str]:
+        """Revoke a Hub token's records, and all tokens made in its name or below one; return the ids of the revoked.
+
+        They are detached from it: if the Hub lets the same token in again, it gets a new record.
+        """
+        made = "SELECT owner FROM tokens WHERE hub_token = ? AND revoked_at IS NULL"
+        if not self._reader.rows(made, (hub_token,)):
+            return ()  # most refused tokens are unknown, and need no write
+        now = time.time()
+
         def job(db: Database) -> list[str]:
-            where = f"{_BELOW} AND revoked_at IS NULL"
-            rows = db.execute(f"SELECT id FROM tokens WHERE {where}", _below(principal)).fetchall()
-            db.execute(f"UPDATE tokens SET revoked_at = ? WHERE {where}", (now, *_below(principal)))
-            return [row["id"] for row in rows]
+            ended: list[str] = []
+            for row in db.execute(made, (hub_token,)).fetchall():
+                ended += _revoke(db, row["owner"], now)
+            db.execute("UPDATE tokens SET hub_token = NULL WHERE hub_token = ? AND revoked_at = ?", (hub_token, now))
+            return ended
 
         return await self._writer.run(job, write=True)
 
@@ -282,6 +316,13 @@ def _read(record: str) -> tuple[Token, tuple[Grant, ...], dict[str, Any]]:
     """Parse the unchanging part of a token. It is cached because each request needs it."""
     data = loads_strict(record)
     return token_from_json(data["token"]), tuple(grant_from_json(grant) for grant in data["grants"]), data["user"]
+
+
+def _revoke(db: Database, principal: str, now: float) -> list[str]:
+    where = f"{_BELOW} AND revoked_at IS NULL"
+    rows = db.execute(f"SELECT id FROM tokens WHERE {where}", _below(principal)).fetchall()
+    db.execute(f"UPDATE tokens SET revoked_at = ? WHERE {where}", (now, *_below(principal)))
+    return [row["id"] for row in rows]
 
 
 def _below(root: str) -> list[object]:

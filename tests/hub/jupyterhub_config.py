@@ -19,8 +19,15 @@ c.JupyterHub.cookie_secret_file = str(home / "cookie_secret")
 c.JupyterHub.authenticator_class = "dummy"
 c.Authenticator.admin_users = {given["admin"]}
 c.JupyterHub.services = [{"name": "tests", "api_token": given["token"]}]
+c.JupyterHub.custom_scopes = {scope: {"description": "a test's"} for scope in given["custom_scopes"]}
+c.JupyterHub.load_groups = {"runners": {"users": [given["runner"]]}}
 c.JupyterHub.load_roles = [
     {"name": "tests", "scopes": given["scopes"], "services": ["tests"]},
+    {
+        "name": "runners",
+        "scopes": [f"access:servers!user={given['user']}", *given["custom_scopes"]],
+        "groups": ["runners"],
+    },
 ]
 
 c.ConfigurableHTTPProxy.command = given["proxy_command"]

@@ -22,6 +22,9 @@ from tests.support.outside_parts import HUB_PROXY, require_part
 
 USER = "alice"
 ADMIN = "grace"
+#: Another user, who may access the server and whose tokens can have these scopes.
+RUNNER = "ron"
+CUSTOM_SCOPES = ("custom:exec:run", "custom:exec:big")
 _HERE = Path(__file__).parents[1] / "hub"
 _START_SECONDS = 90.0
 _DIRECTORIES = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_PLATFORM_DIRS", "IPYTHONDIR")
@@ -58,6 +61,11 @@ class HubHost(Host):
                 "token"
             ]
         )
+
+    def revoke_token(self, user: str, token: str) -> None:
+        """Revoke a Hub token of a user."""
+        answer = requests.get(f"{self.hub_url}api/user", headers={"Authorization": f"token {token}"}, timeout=60)
+        self.api("DELETE", f"/users/{user}/tokens/{answer.json()['token_id']}")
 
     def start_server(self, user: str) -> None:
         """Start a user's server and wait until it answers."""
@@ -117,6 +125,9 @@ def running_hub(
         "token": token,
         "admin": ADMIN,
         "scopes": _SCOPES,
+        "custom_scopes": CUSTOM_SCOPES,
+        "user": USER,
+        "runner": RUNNER,
         "recipe": str(recipe or ""),
         "options": ["--allow-root", *usual, *options],
         "environment": {**own, **(env or {})},

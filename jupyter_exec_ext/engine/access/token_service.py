@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ...auth.caller import Bound, Caller, token_principal
+from ...auth.caller import OWNER, Bound, Caller, token_principal
 from ...auth.policy import Policy
 from ...auth.policy_parsing import narrowed, read_limits
 from ...auth.rate_limiter import Budget
@@ -115,6 +115,16 @@ class TokenService:
             self._settings.log.warning("tokens: a wrong one came from %s, with the id %s", address, presented.id)
             raise Unauthenticated(_WRONG)
         # Only a bearer with the right secret learns that the token has ended.
+        return self.admit(stored)
+
+    def admit(self, stored: StoredToken) -> Caller:
+        """Return the bearer of a token whose secret was right, and note its use.
+
+        Raises
+        ------
+        TokenExpired, TokenRevoked, PolicyDenied
+            As for `authenticate`.
+        """
         self._require_active(stored.token)
         self._journal.note_use(stored.token.id)
         return self._caller(stored)
@@ -142,6 +152,7 @@ class TokenService:
             self._bounds(stored.grants),
             stored.user,
             token.name,
+            stored.hub_token,
         )
 
     def _bounds(self, grants: Sequence[Grant]) -> tuple[Bound, ...]:
@@ -189,7 +200,7 @@ class TokenService:
         scopes = scopes_within(request.scopes, caller.scopes)
         now = time.time()
         expires_at_seconds = self._expiry(request.expires_in_seconds, parent)
-        self._spend_mint(caller)
+        self.spend_mint(caller.root)  # with a budget for each token, children would multiply it
         secret = new_token()
         grants = (*(parent.grants if parent else ()), Grant(secret.id, policy.name, dict(request.limits)))
         token = Token(
@@ -204,29 +215,17 @@ class TokenService:
             parent_id=parent.token.id if parent else None,
             limits=dict(request.limits),
         )
-        stored = StoredToken(token, grants, caller.user, expires_at_seconds)
+        stored = StoredToken(token, grants, caller.user, expires_at_seconds, caller.maker)
         await self._store.add(stored, secret.secret_hash, self._settings.max_tokens)
-        self._audit.record(
-            "token",
-            "created",
-            caller.principal,
-            token.id,
-            name=token.name,
-            policy=token.policy,
-            scopes=list(scopes),
-            parent_id=token.parent_id,
-            expires_at=token.expires_at,
-            by=caller.display_name,
-        )
-        if self._feed.wanted:
-            self._feed.note_token(token)
+        self._journal.note_created(token, caller.principal, caller.display_name)
+        self._watch.keep_asking(caller, expires_at_seconds)
         return IssuedToken(token, secret.text)
 
-    def _spend_mint(self, caller: Caller) -> None:
-        if caller.is_owner:
+    def spend_mint(self, creator: str) -> None:
+        """Count a token that is created or rotated; raises `TooManyTokens`."""
+        if creator == OWNER:
             return
-        # By the top-level token: with a budget for each token, children would multiply it.
-        wait = self._minted.spend(caller.root, time.monotonic())
+        wait = self._minted.spend(creator, time.monotonic())
         if wait:
             text = f"too many tokens were created or rotated; there may be {MINTED_PER_MINUTE} a minute"
             raise TooManyTokens(text, retry_after_seconds=wait)
@@ -297,15 +296,19 @@ class TokenService:
         token, expires_at_seconds = stored.token, stored.expires_at_seconds
         if overlap_seconds > _MAX_OVERLAP_SECONDS:
             raise InvalidRequest(f"'overlap_seconds' may be at most {_MAX_OVERLAP_SECONDS:.0f}")
+        if stored.is_of_hub:
+            raise InvalidRequest("this is a token of JupyterHub; create another one there")
         self._require_active(token)
         for above in (token.parent_id, caller.token_id) if expires_in_seconds is not None else ():
             bound = await self._store.get(above) if above else None
             expires_at_seconds = self._expiry(expires_in_seconds, bound)
         token = replace(token, expires_at=utc_timestamp(expires_at_seconds))
-        self._spend_mint(caller)
+        self.spend_mint(caller.root)
         secret = new_token(token.id)
         # In the name of this user: the holder of the secret must not get the rights of the token's creator.
-        await self._store.rotate(token.id, secret.secret_hash, overlap_seconds, caller.user, expires_at_seconds)
+        values = (secret.secret_hash, overlap_seconds, caller.user, expires_at_seconds, caller.maker)
+        await self._store.rotate(token.id, *values)
+        self._watch.keep_asking(caller, expires_at_seconds)
         by = caller.display_name
         self._audit.record("token", "rotated", caller.principal, token.id, overlap_seconds=overlap_seconds, by=by)
         return IssuedToken(token, secret.text)
@@ -322,12 +325,9 @@ class TokenService:
         """
         token = await self.get(caller, token_id)
         ended = await self._store.revoke(token.principal)
-        for revoked in ended:
-            self._audit.record("token", "revoked", caller.principal, revoked, by=caller.display_name)
         # Work in the name of these tokens ends now, and not with the watch's next timer.
         self._watch.poll()
-        for revoked in ended:
-            await self._journal.publish(revoked)
+        await self._journal.note_revoked(ended, caller.principal, caller.display_name)
 
 
 def _require_user(caller: Caller) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from ...auth.caller import Caller
 from ...errors import ExecError
@@ -26,7 +26,7 @@ _MAX_NOTED_TOKENS = 10_000
 
 
 class TokenJournal:
-    """Records uses and expiries of tokens in the store, and publishes changed tokens."""
+    """Records uses and expiries of tokens in the store, creations and ends in the audit trail; publishes changes."""
 
     def __init__(self, store: TokenStore, audit: AuditTrail, feed: ChangeFeed, background: BackgroundTasks) -> None:
         self._store = store
@@ -34,6 +34,30 @@ class TokenJournal:
         self._feed = feed
         self._background = background
         self._noted_at: dict[str, float] = {}
+
+    def note_created(self, token: Token, principal: str, by: str) -> None:
+        """Record that `principal`, called `by`, has created a token."""
+        self._audit.record(
+            "token",
+            "created",
+            principal,
+            token.id,
+            name=token.name,
+            policy=token.policy,
+            scopes=list(token.scopes),
+            parent_id=token.parent_id,
+            expires_at=token.expires_at,
+            by=by,
+        )
+        if self._feed.wanted:
+            self._feed.note_token(token)
+
+    async def note_revoked(self, token_ids: Sequence[str], principal: str, by: str) -> None:
+        """Record that `principal`, called `by`, has revoked tokens."""
+        for token_id in token_ids:
+            self._audit.record("token", "revoked", principal, token_id, by=by)
+        for token_id in token_ids:
+            await self.publish(token_id)
 
     def note_expired(self, token_id: str) -> None:
         """Record that a token was seen expired, so that it stays so whatever the clock shows later."""
@@ -70,8 +94,35 @@ class TokenJournal:
             self._feed.note_token(stored.token)
 
 
+class HubTokenWatch(Protocol):
+    """Port to the JupyterHub tokens in whose names callers act; tokens are named by their digests."""
+
+    def watch(self, hub_token: str, on_end: Callable[[], None]) -> Callable[[], None]:
+        """Keep asking the Hub about a token, and call `on_end` when it ends; return what ends the subscription."""
+
+    def keep_asking(self, hub_token: str, until_seconds: float) -> None:
+        """Keep asking the Hub about a token until then (since the epoch), since another one was made in its name."""
+
+
+class NoHub:
+    """`HubTokenWatch` of a server that is not under JupyterHub: a null object."""
+
+    def watch(self, hub_token: str, on_end: Callable[[], None]) -> Callable[[], None]:
+        """Watch nothing."""
+        return _nothing
+
+    def keep_asking(self, hub_token: str, until_seconds: float) -> None:
+        """Ask nothing."""
+
+
 class TokenWatch:
-    """Notifies subscribers, once, when a watched token has ended."""
+    """Notifies subscribers, once, when a watched token has ended.
+
+    Attributes
+    ----------
+    hub : HubTokenWatch
+        Watches the Hub tokens in whose names callers act.
+    """
 
     def __init__(
         self,
@@ -82,6 +133,7 @@ class TokenWatch:
         self._store = store
         self._journal = journal
         self._log = log
+        self.hub: HubTokenWatch = NoHub()
         self._watched: dict[str, dict[object, Callable[[Token | None], None]]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._failing = False
@@ -113,8 +165,42 @@ class TokenWatch:
         return unwatch
 
     def watch_caller(self, caller: Caller, on_end: Callable[[], None]) -> Callable[[], None]:
-        """Call `on_end` when the caller's token ends, if it is one; return a function that ends the subscription."""
-        return self.watch(caller.token_id, lambda _: on_end()) if caller.token_id is not None else lambda: None
+        """Call `on_end`, once, when the caller's token or Hub token ends, if it has one; for what it reads.
+
+        Returns
+        -------
+        callable
+            Ends the subscription.
+        """
+        return self._watch_both(caller.token_id, caller.hub_token, lambda _: on_end())
+
+    def watch_work(self, caller: Caller, on_end: Callable[[Token | None], None]) -> Callable[[], None]:
+        """As `watch_caller`, for the caller's sessions and executions, which do not end with a person's login."""
+        return self._watch_both(caller.token_id, caller.maker, on_end)
+
+    def keep_asking(self, caller: Caller, until_seconds: float) -> None:
+        """Have the Hub asked about the caller's token until then, since another token was made in its name."""
+        if caller.maker:
+            self.hub.keep_asking(caller.maker, until_seconds)
+
+    def _watch_both(
+        self, token_id: str | None, hub_token: str, on_end: Callable[[Token | None], None]
+    ) -> Callable[[], None]:
+        ends: list[Callable[[], None]] = []
+
+        def unwatch() -> None:
+            while ends:
+                ends.pop()()
+
+        def end(token: Token | None) -> None:
+            unwatch()  # both may end: the one is revoked because the other was
+            on_end(token)
+
+        if token_id is not None:
+            ends.append(self.watch(token_id, end))
+        if hub_token:
+            ends.append(self.hub.watch(hub_token, lambda: end(None)))
+        return unwatch
 
     def _schedule(self) -> None:
         if self._timer is None and self._watched and not self._closed:
@@ -151,8 +237,12 @@ class TokenWatch:
             self._timer.cancel()
 
 
+def _nothing() -> None:
+    pass
+
+
 def why_ended(token: Token | None) -> str:
     """Return a sentence about how a token ended."""
-    if token is None:  # its database was damaged and is not used any more
+    if token is None:  # it is the Hub's, or its database was damaged and is not used any more
         return "the token of the session is not known any more"
     return f"the token {token.id} was revoked" if token.revoked_at is not None else f"the token {token.id} expired"

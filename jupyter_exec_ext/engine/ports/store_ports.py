@@ -240,11 +240,21 @@ class TokenStore(Protocol):
         overlap_seconds: float,
         user: Mapping[str, Any],
         expires_at_seconds: float,
+        hub_token: str = "",
     ) -> None:
         """Give a token another secret and end, in the name of `user`; the previous secret is valid for the overlap."""
 
     async def revoke(self, principal: str) -> Sequence[str]:
         """Revoke a token and all that were created below it; return the ids of those that were not revoked before."""
+
+    def find_of_hub(self, hub_token: str, policy: str) -> StoredToken | None:
+        """Return the record of a JupyterHub token itself under a policy, an active one if there is one; at once."""
+
+    def made_until(self, hub_token: str) -> float:
+        """Return when the last active token made in a Hub token's name expires, since the epoch; 0 without one."""
+
+    async def revoke_of_hub(self, hub_token: str) -> Sequence[str]:
+        """Revoke a Hub token's records and all tokens made in its name, and detach them; return their ids."""
 
 
 class GrantStore(Protocol):

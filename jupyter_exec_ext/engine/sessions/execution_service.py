@@ -45,6 +45,7 @@ from ...protocol.records_json import utc_timestamp
 from ...protocol.strict_json import utf8_size
 from ..access.caller_limits import Admission, EffectiveLimits
 from ..change_feed import ChangeFeed
+from ..executions.lifecycle import StopCause
 from ..executions.live_execution import ExecutionHandle, LiveExecution, PastExecution
 from ..files.file_transfer import LocalReader
 from ..ports import EventLog, ExecutionStore, FileReader, Store
@@ -104,6 +105,7 @@ class ExecutionService:
         self._approvals = approvals
         self._audit = store.audit
         self._feed = feed
+        self._token_ends = sessions.token_ends
 
     async def execute(
         self, caller: Caller, session_id: str, request: ExecutionRequest, key: IdempotencyKey | None
@@ -155,6 +157,7 @@ class ExecutionService:
             # Nothing is awaited since `accept` returned: a retried request finds the live execution at once.
             self._registry.add_execution(live, execution)
             execution.on_end(ticket.leave)
+            self._token_ends.follow_execution(caller, live, execution)
             await self._enqueue(caller, live, execution, needed)
         return execution
 
@@ -168,7 +171,8 @@ class ExecutionService:
             await live.submit(execution)
             follow_execution(live, execution)
         except Exception as error:
-            await live.cancel(execution, f"the server failed: {type(error).__name__}")
+            reason = f"the server failed: {type(error).__name__}"
+            await live.stop(execution, StopCause(ExecutionState.CANCELLED, reason))
             raise
 
     def _check_env(self, caller: Caller, live: LiveSession, request: ExecutionRequest) -> None:
@@ -276,7 +280,8 @@ class ExecutionService:
             # It ended while the record was read, which may be from before the end.
             return record if record.state.finished else await self.get(caller, execution_id)
         self._audit.record("execution", "cancel_asked", caller.principal, execution_id, session_id=session.record.id)
-        await session.cancel(execution, f"cancelled by {caller.display_name or caller.principal}")
+        reason = f"cancelled by {caller.display_name or caller.principal}"
+        await session.stop(execution, StopCause(ExecutionState.CANCELLED, reason))
         return await execution.wait(self._settings.interrupt_grace_seconds + _CANCEL_WAIT_SECONDS)
 
     async def answer_input(self, caller: Caller, execution_id: str, value: str) -> None:

@@ -164,7 +164,7 @@ class LiveSession:
     async def submit(self, execution: LiveExecution) -> None:
         """Put a recorded execution in the queue."""
         if self._cut is not None:  # the session was closed while it was recorded
-            await self._end(execution, self._cut)
+            await self.stop(execution, self._cut)
             return
         self.queue.add(execution)
         self._stop_idle_timer()
@@ -188,13 +188,10 @@ class LiveSession:
     async def reject(self, execution: LiveExecution, approval: Approval, cause: StopCause) -> None:
         """End an execution that awaits approval."""
         execution.note_decision(approval)
-        await self._end(execution, cause)
+        await self.stop(execution, cause)
 
-    async def cancel(self, execution: LiveExecution, reason: str) -> None:
+    async def stop(self, execution: LiveExecution, cause: StopCause) -> None:
         """Remove an execution from the queue, or stop it if it runs."""
-        await self._end(execution, StopCause(ExecutionState.CANCELLED, reason))
-
-    async def _end(self, execution: LiveExecution, cause: StopCause) -> None:
         if execution is self._runner.current and self._runner.run is not None:
             self._runner.run.stop(cause)
         else:
@@ -288,7 +285,7 @@ class LiveSession:
         executions = [*([self._runner.current] if self._runner.current else []), *self.queue]
         # All at once: the running one must not go on while the ends of the queued ones are written.
         # Queued ones leave the queue first, or the worker would take the next of them.
-        ends = (self._end(execution, cause) for execution in reversed(executions))
+        ends = (self.stop(execution, cause) for execution in reversed(executions))
         for error in await asyncio.gather(*ends, return_exceptions=True):
             if error is not None:  # the execution has ended all the same, and so must the others and the kernel
                 self._log.error("session %s: an end could not be written", self.record.id, exc_info=error)

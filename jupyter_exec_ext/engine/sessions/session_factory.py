@@ -13,7 +13,7 @@ from typing import Any
 from ...auth.caller import Caller, owner
 from ...auth.policy import check_env
 from ...errors import Draining, ExecError, InvalidRequest, PoliciesInvalid, ShuttingDown, TooManySessions
-from ...models import ExecutionState, KernelGrant, KernelSpecInfo, Session, SessionRequest, SessionState, Token
+from ...models import KernelGrant, KernelSpecInfo, Session, SessionRequest, SessionState
 from ...protocol.kernel_preparation import inherited_environment, kernel_environment
 from ...protocol.record_ids import new_id
 from ...protocol.records_json import utc_timestamp
@@ -22,7 +22,7 @@ from ...system.marked_processes import MARK
 from ..access.caller_limits import Admission, EffectiveLimits, SessionLimits
 from ..access.grant_service import GrantService
 from ..access.kernel_access import KernelAccess
-from ..access.token_watch import TokenWatch, why_ended
+from ..access.token_watch import TokenWatch
 from ..change_feed import ChangeFeed
 from ..concurrency import BackgroundTasks
 from ..files.remote_files import ATTACHED
@@ -37,6 +37,7 @@ from ..settings import EngineSettings
 from .live_session import LiveSession
 from .session_late_output import SessionLateOutput
 from .session_registry import SessionRegistry
+from .token_ends import TokenEnds
 
 # A drained server ends soon, and another one takes its place.
 _DRAINED_SECONDS = 30.0
@@ -95,7 +96,7 @@ class SessionFactory:
         self._registry = registry
         self._access = access
         self._admission = admission
-        self._token_watch = token_watch
+        self.token_ends = TokenEnds(token_watch, admission, background)
         self._grants = grants
         self._locator = locator
         self._pool = pool
@@ -190,9 +191,7 @@ class SessionFactory:
         )
         self._registry.add_session(live)
         live.on_end(self._pool.refill_soon)  # its kernel leaves room
-        if caller.token_id is not None:
-            # `watch` returns what ends the subscription, and the end of the session calls that.
-            live.on_end(self._token_watch.watch(caller.token_id, partial(self._end_with_token, live)))
+        self.token_ends.follow_session(caller, live)
         if plan.grant is not None:
             live.on_end(self._grants.watch(plan.grant.id, partial(self._end_with_grant, live)))
         return live
@@ -229,12 +228,6 @@ class SessionFactory:
             process_limits=plan.limits.process_limits,
         )
         return SessionKernel(starter, self._log)
-
-    def _end_with_token(self, live: LiveSession, token: Token | None) -> None:
-        """End a session whose token has ended."""
-        self._admission.forget(live.record.owner)
-        # Without asking the kernel to exit: its code has to end within a second of its token.
-        self._background.start(live.close(why_ended(token), cut=ExecutionState.TOKEN_REVOKED, now=True))
 
     def _end_with_grant(self, live: LiveSession, reason: str) -> None:
         """End a session whose kernel is no longer shared with its token."""

@@ -36,6 +36,7 @@ class SessionService:
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._factory = factory
+        self.token_ends = factory.token_ends
         self._registry = registry
         self._pool = pool
         self._store = store
