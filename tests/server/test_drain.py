@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import requests
 
@@ -20,6 +21,7 @@ from tests.mcp.raw_client import RawClient
 from tests.support.bearers import UNPROTECTED, mint, owner_of
 from tests.support.full import IS_FULL, only_in_full
 from tests.support.hosts import Host, running_host
+from tests.support.hubs import running_hub
 from tests.support.pool_clients import error_of, pool_of
 
 pytestmark = pytest.mark.every_place
@@ -139,8 +141,43 @@ def test_second_sigterm_ends_the_server_at_once(tmp_path: Path, name: str) -> No
     assert "Task was destroyed" not in host.log_text()
 
 
+@only_in_full
+@pytest.mark.parametrize(
+    ("name", "way"), [("server", "request"), ("server", "signal"), ("gateway", "signal"), ("hub", "signal")]
+)
+def test_twenty_runs_of_ten_seconds_end_while_the_server_is_drained(tmp_path: Path, name: str, way: str) -> None:
+    options = (UNPROTECTED, "--ExecEngine.drain_seconds=120", "--ExecEngine.pool_size=0")
+    start = running_hub(tmp_path, *options) if name == "hub" else running_host(name, tmp_path, *options)
+    with start as host, ExecClient(host.info) as client, ThreadPoolExecutor(20) as threads:
+        server = psutil.Process(host.pid)
+        sessions = list(threads.map(lambda _: client.session(), range(20)))
+        runs = [threads.submit(session.run, "import time; time.sleep(10); print(1)") for session in sessions]
+        wait_for(lambda: client.load().running == 20)
+        if way == "signal":
+            server.send_signal(signal.SIGTERM)
+        else:
+            client.drain()
+        wait_until_drained(host)
+        refused = 0
+        while not all(run.done() for run in runs):
+            with pytest.raises(Draining):
+                client.session()
+            refused += 1
+            time.sleep(0.2)
+        assert [(run.result().state, run.result().stdout) for run in runs] == [(ExecutionState.OK, "1\n")] * 20
+        assert refused >= 10
+        for session in sessions:
+            session.detach()
+        if way == "signal":
+            server.wait(30)
+
+
 def wait_until_drained(host: Host) -> None:
-    url, give_up_at = f"{host.info.url}exec/v1/ready", time.monotonic() + 30
-    while requests.get(url, timeout=30).json() != DRAINED:
+    wait_for(lambda: requests.get(f"{host.info.url}exec/v1/ready", timeout=30).json() == DRAINED)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    give_up_at = time.monotonic() + 30
+    while not condition():
         assert time.monotonic() < give_up_at
         time.sleep(0.02)  # a signal is answered by nothing

@@ -64,6 +64,8 @@ def check_that_nothing_is_served(host: Host, home: Path, *scoped: str) -> None:
             assert "\n" not in error["message"], seen
             assert error["message"].startswith(MISTAKE) == (text == f"token {token}"), seen
     assert requests.get(f"{host.info.url}api", headers=host.info.auth_headers, timeout=30).status_code == 200
+    ready = requests.get(f"{host.info.url}exec/v1/ready", timeout=30)
+    assert (ready.status_code, ready.json()) == (503, {"ready": False, "draining": False})
     lines = [line for line in host.log_text().splitlines() if MISTAKE in line]
     assert len(lines) == 1, lines
     assert f"(ExecEngine.policy_file is {home / 'policies.toml'})" in lines[0]

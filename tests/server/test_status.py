@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import requests
 
-from tests.support.bearers import UNPROTECTED, mint, owner_of
-from tests.support.hosts import Host, running_host
+from tests.support.bearers import mint, owner_of
+from tests.support.hosts import Host
 
+pytestmark = pytest.mark.every_place
 READY = {"ready": True, "draining": False}
 
 
@@ -52,13 +52,6 @@ def test_readiness_checks_host_and_origin(hosts: Any, name: str) -> None:
     assert get_ready(host, headers={"Host": f"127.0.0.1:{host.info.port}"}).status_code == 200
 
 
-@pytest.mark.parametrize("name", ["server", "gateway"])
-def test_server_whose_policies_have_a_mistake_is_not_ready(tmp_path: Path, name: str) -> None:
-    with running_host(name, tmp_path, "--ExecEngine.policy_file=/nowhere/secret.toml") as host:
-        answer = get_ready(host)
-        assert (answer.status_code, answer.json()) == (503, {"ready": False, "draining": False})
-
-
 def test_load_counts_the_sessions_of_all_callers(host: Host) -> None:
     owner, agent = owner_of(host), mint(host, ["sessions:create", "sessions:delete"], "trusted")
     watcher = mint(host, ["pool:read"])
@@ -75,8 +68,3 @@ def test_load_counts_the_sessions_of_all_callers(host: Host) -> None:
     assert (after["draining"], after["running"]) == (False, 0)
     assert owner.call("GET", "/load").status_code == 200
     assert agent.call("GET", "/load").json()["code"] == "missing_scope"
-
-
-def test_name_of_the_server_is_that_at_the_hub(tmp_path: Path) -> None:
-    with running_host("gateway", tmp_path, UNPROTECTED, env={"JUPYTERHUB_SERVER_NAME": "w2"}) as host:
-        assert owner_of(host).call("GET", "/load").json()["server_name"] == "w2"

@@ -10,7 +10,7 @@ from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.errors import ExecutionNotFound, SessionNotFound, WrongServer
 from jupyter_exec_ext.models import ExecutionRequest, SessionRequest, SessionState
-from jupyter_exec_ext.protocol.record_ids import new_id, parse_id
+from jupyter_exec_ext.protocol.record_ids import new_id, parse_id, server_slug
 from tests.support.waiting import until
 
 ME = owner("me")
@@ -19,6 +19,15 @@ ME = owner("me")
 @pytest.fixture
 def servers(make_engine: Callable[..., ExecEngine]) -> tuple[ExecEngine, ExecEngine]:
     return make_engine(server_name="w1"), make_engine(server_name="w2", pool_size=0)
+
+
+def test_server_has_its_name_at_the_hub_unless_it_is_set(
+    make_engine: Callable[..., ExecEngine], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTERHUB_SERVER_NAME", "My Server")
+    assert make_engine(pool_size=0).server_name == server_slug("My Server") != ""
+    assert make_engine(pool_size=0, server_name="W-2").server_name == server_slug("W-2")
+    assert make_engine(pool_size=0, server_name="").server_name == ""
 
 
 async def test_ids_have_the_servers_name_also_from_the_pool(servers: tuple[ExecEngine, ExecEngine]) -> None:
