@@ -11,15 +11,12 @@ from ..client.api.request_exchange import NO_RETRY
 from ..client.server_connection import JupyterConnectionInfo
 from ..errors import (
     ClientError,
-    Forbidden,
-    InvalidRequest,
-    LimitReached,
+    ConnectionFailed,
+    ConnectionLost,
+    ExecError,
     NoServerStarted,
-    NotFound,
-    ServerStartFailed,
-    ServerStartTimeout,
-    Unauthenticated,
     Unavailable,
+    UnexpectedAnswer,
 )
 from ..executors.hub import HubLaunch
 from ..executors.hub_api import HubServerApi, list_addresses
@@ -110,14 +107,13 @@ class HubFleet:
         """Start a server and wait until the Hub says that it is ready."""
         deadline = Deadline.of_start(_START_SECONDS, f"the server {self._user}/{name}")
         launch = HubLaunch(self._api(name), self._server_options, deadline, ProgressReporter(deadline, None))
-        async with _hub_or_unavailable():
-            try:
+        try:
+            async with _hub_or_unavailable():
                 await self._driver.perform(run_until_deadline(deadline, launch.run()))
-            except (
-                *(ServerStartFailed, ServerStartTimeout, LimitReached),
-                *(Unauthenticated, Forbidden, NotFound, InvalidRequest),
-            ) as error:
-                raise NoServerStarted(error.message, retry_after_seconds=error.retry_after_seconds) from None
+        except Unavailable:
+            raise
+        except ExecError as error:
+            raise NoServerStarted(error.message, retry_after_seconds=error.retry_after_seconds) from None
 
     async def stop(self, name: str, *, removes: bool = True) -> None:
         """Stop a server and wait until it has ended; one that is gone is no error."""
@@ -131,5 +127,5 @@ async def _hub_or_unavailable() -> AsyncIterator[None]:
     """Raise `Unavailable` if the Hub cannot be reached, or something else answers in its place."""
     try:
         yield
-    except ClientError as error:
+    except (ConnectionFailed, ConnectionLost, UnexpectedAnswer) as error:
         raise Unavailable(f"the JupyterHub cannot be reached: {error.message}") from error

@@ -81,6 +81,7 @@ class Keeper:
         self._last_failure = ""
         self._no_starts_until = 0.0
         self._listed: set[str] = set()
+        self._named_at_seconds = 0
         self._starting: set[str] = set()
         self._stopping: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -158,14 +159,13 @@ class Keeper:
         self._waiting.serve(self._find_place)
 
     def _refusal(self) -> ExecError:
-        is_full = len(self._running) >= self._settings.max_servers
-        if not is_full and self._hub_problem:
-            reason = f"the pool needs another server, and the JupyterHub cannot start one: {self._hub_problem}"
-            return NoServerStarted(reason, retry_after_seconds=_RETRY_SECONDS)
         pause = self._no_starts_until - time.monotonic()
-        if not is_full and pause > 0:
-            reason = f"the pool needs another server, and the last starts failed: {self._last_failure}"
-            return NoServerStarted(reason, retry_after_seconds=pause)
+        reason = self._hub_problem or (self._last_failure if pause > 0 else "")
+        if reason and len(self._running) < self._settings.max_servers:
+            return NoServerStarted(
+                f"the pool needs another server, and the JupyterHub starts none: {reason}",
+                retry_after_seconds=max(pause, _RETRY_SECONDS),
+            )
         number = self._settings.max_servers * self._settings.sessions_per_server
         return PoolFull(
             f"no server of the pool has a free place now; the pool has at most {number} sessions",
@@ -206,9 +206,7 @@ class Keeper:
             if name not in self.servers and entry.is_stopped and not is_own_server(name):
                 self._remove(name)
         if not self.is_ready.is_set():
-            await asyncio.gather(
-                *(self._watch(server).probe() for server in [*self.servers.values()] if server.address)
-            )
+            await asyncio.gather(*(self._watch(server).probe() for server in self._running if server.address))
             self.is_ready.set()
         self._start_and_stop()
 
@@ -241,7 +239,10 @@ class Keeper:
         bounds = self._settings.server_bounds
         plan = plan_servers(places, len(running) - len(places), waiting, bounds, time.monotonic())
         for _ in range(plan.start if self._can_start() else 0):
-            self._start(make_server_name(time.time(), self._listed | self.servers.keys()))
+            # A name is never used twice. One that an earlier pool has used is left out, until the next round.
+            self._named_at_seconds = max(int(time.time()), self._named_at_seconds + 1)
+            if (name := make_server_name(self._named_at_seconds)) not in self._listed:
+                self._start(name)
         for name in plan.stop:
             self.servers[name].change_state(ServerState.DRAINING)
             self._spawn(self._drain(name))
@@ -329,14 +330,12 @@ class Keeper:
         self._end(server, ServerState.LOST)
 
     def _end(self, server: Server, state: ServerState) -> None:
-        is_told = server.is_new or server.state in (ServerState.LOST, ServerState.ENDED)
-        is_drained = server.is_drained
+        if not (server.is_new or server.state in (ServerState.LOST, ServerState.ENDED)):
+            self.lost_servers += not (server.is_drained or server.name in self._stopping)
+            self._spawn(self._on_end(server))
         server.change_state(state)
         if state is ServerState.ENDED and self.servers.get(server.name) is server:
             del self.servers[server.name]
-        if not is_told:
-            self.lost_servers += not (is_drained or server.name in self._stopping)
-            self._spawn(self._on_end(server))
         self._start_and_stop()
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

@@ -131,17 +131,13 @@ def plan_servers(
     return ServerPlan(stop=tuple(stop))
 
 
-def make_server_name(now_seconds: float, taken: Collection[str]) -> str:
-    """Return a name for a new server, which no server had before: ``w`` and the seconds since 2026 in base 36."""
-    number, letters = max(0, int(now_seconds) - _FIRST_SECOND), ""
+def make_server_name(at_seconds: int) -> str:
+    """Return the name of a server that starts at a second of Unix time: ``w`` and the seconds since 2026 in base 36."""
+    number, letters = at_seconds - _FIRST_SECOND, ""
     while number:
         number, digit = divmod(number, len(_DIGITS))
         letters = _DIGITS[digit] + letters
-    counter, name = 0, f"w{letters or '0'}"
-    while name in taken:
-        counter += 1
-        name = f"w{letters or '0'}z{counter}"
-    return name
+    return f"w{letters}"
 
 
 def name_own_server(principal: str) -> str:

@@ -11,7 +11,6 @@ import aiohttp
 import pytest
 
 from jupyter_exec_ext.errors import NoServerStarted, NotFound, PoolFull, Unavailable
-from jupyter_exec_ext.fleet import keeper as keeper_module
 from jupyter_exec_ext.fleet.placement import name_own_server
 from jupyter_exec_ext.fleet.pool_server import Reservation, ServerState
 from tests.support.fleets import TOKEN, RunningKeeper, SimulatedFleet, SimulatedServer, running_keeper, short_times
@@ -132,7 +131,7 @@ async def test_while_the_hub_is_down_nothing_starts_or_stops_and_sessions_are_pl
         assert "the JupyterHub" in str(keeper.trouble)
         for _ in range(2):
             await create(keeper, keeper.place())
-        with pytest.raises(NoServerStarted, match=r"the JupyterHub cannot start one.*it is away") as refused:
+        with pytest.raises(NoServerStarted, match=r"the JupyterHub starts none: .*it is away") as refused:
             keeper.place()
         assert refused.value.retry_after_seconds
         asked = fleet[name].requests
@@ -229,8 +228,8 @@ async def test_start_that_fails_is_followed_by_the_next_and_three_by_a_pause() -
         assert keeper.failed_starts == len(fleet.started) == 3
         with pytest.raises(NoServerStarted, match="no room on the cluster") as refused:
             keeper.place()
-        assert 0 < (refused.value.retry_after_seconds or 0) <= keeper_module.START_PAUSE_SECONDS
-        assert len(fleet.started) == 3
+        assert refused.value.retry_after_seconds == 5.0
+        assert len(set(fleet.started)) == 3  # no name is used twice
         await until(lambda: len(fleet.started) == 4)  # after the pause
         fleet.failure = ""
         await until_ready(keeper, 1)
