@@ -319,10 +319,6 @@ class Keeper:
             server.is_new, self._failures_in_row = False, 0
         self._serve_waiting()
 
-    def note_silence(self, server: Server) -> None:
-        """Ask the Hub, which may know that the server's process has ended."""
-        self._is_hub_asked_now.set()
-
     def give_up(self, server: Server) -> None:
         """Stop a server that has been silent for too long."""
         if server.is_new:

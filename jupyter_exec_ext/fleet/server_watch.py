@@ -23,9 +23,6 @@ class Watcher(Protocol):
     def note_answer(self, server: Server) -> None:
         """Learn that a server has answered, with its state and load."""
 
-    def note_silence(self, server: Server) -> None:
-        """Learn that a server has missed its first probe."""
-
     def give_up(self, server: Server) -> None:
         """Learn that a server has been silent for too long, or has not become ready in that time."""
 
@@ -97,8 +94,6 @@ class ServerWatch:
         server = self._server
         server.missed_probes += 1
         server.problem = problem
-        if server.missed_probes == 1:
-            self._watcher.note_silence(server)
         if server.missed_probes >= PROBES_UNTIL_UNREACHABLE and server.state not in _SETTLED:
             server.change_state(ServerState.UNREACHABLE)
         self._give_up_if_due()

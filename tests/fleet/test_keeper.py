@@ -122,25 +122,34 @@ async def test_lost_server_that_comes_back_has_its_sessions_deleted_and_gets_no_
 
 async def test_while_the_hub_is_down_nothing_starts_or_stops_and_sessions_are_placed() -> None:
     fleet = SimulatedFleet()
-    async with running_keeper(
-        fleet, sessions_per_server=2, min_servers=1, spare_sessions=0, idle_server_seconds=0
-    ) as keeper:
-        (name,) = await until_ready(keeper, 1)
+    async with running_keeper(fleet, sessions_per_server=2, spare_sessions=4, idle_server_seconds=0) as keeper:
+        names = await until_ready(keeper, 2)
         fleet.is_away = True
         await until(lambda: keeper.trouble)
         assert "the JupyterHub" in str(keeper.trouble)
-        for _ in range(2):
+        keeper._settings.spare_sessions = 0  # so that both are idle
+        asked = fleet.lists
+        await until(lambda: fleet.lists > asked + 3)
+        for _ in range(4):
             await create(keeper, keeper.place())
         with pytest.raises(NoServerStarted, match=r"the JupyterHub starts none: .*it is away") as refused:
             keeper.place()
         assert refused.value.retry_after_seconds
-        asked = fleet[name].requests
-        await until(lambda: fleet[name].requests > asked + 6)
-        assert (fleet.started, fleet.stopped, states(keeper)) == ([name], [], {name: "ready"})
+        assert (fleet.started, fleet.stopped, states(keeper)) == (names, [], dict.fromkeys(names, "ready"))
         fleet.is_away = False
         reservation = await keeper.wait_for_place(10)
-        assert reservation.server.name != name
+        assert reservation.server.name not in names
         assert keeper.trouble is None
+
+
+async def test_server_that_answers_runs_whatever_the_hub_says() -> None:
+    fleet = SimulatedFleet()
+    async with running_keeper(fleet) as keeper:
+        (name,) = await until_ready(keeper, 1)
+        fleet.believed_dead.add(name)
+        asked = fleet.lists
+        await until(lambda: fleet.lists > asked + 3)
+        assert (states(keeper), fleet.stopped) == ({name: "ready"}, [])
 
 
 async def test_server_that_dies_while_the_hub_is_down_is_lost() -> None:
@@ -264,6 +273,32 @@ async def test_idle_servers_are_drained_and_stopped_down_to_the_least_number() -
         await until(lambda: sum(server.requests for server in fleet.servers.values()) > asked + 20)
         assert len(fleet.stopped) == 1
         assert keeper.lost_servers == 0
+
+
+async def test_server_that_is_to_be_drained_gets_no_sessions_meanwhile() -> None:
+    fleet = SimulatedFleet()
+    async with running_keeper(fleet, spare_sessions=150, idle_server_seconds=0) as keeper:
+        names = await until_ready(keeper, 2)
+        for name in names:
+            fleet[name].can_drain.clear()
+        keeper._settings.spare_sessions = 0
+        await until(lambda: sorted(states(keeper).values()) == ["draining", "ready"])
+        (draining,) = (name for name, state in states(keeper).items() if state == "draining")
+        assert keeper.place().server.name != draining
+        fleet[draining].can_drain.set()
+        await until(lambda: fleet.stopped == [draining])
+
+
+async def test_start_that_takes_long_is_waited_for() -> None:
+    fleet = SimulatedFleet()
+    fleet.can_start.clear()
+    async with running_keeper(fleet) as keeper:
+        await until(lambda: fleet.started)
+        asked = fleet.lists
+        await until(lambda: fleet.lists > asked + 3)
+        assert list(states(keeper).values()) == ["starting"]
+        fleet.can_start.set()
+        assert await until_ready(keeper, 1) == fleet.started
 
 
 async def test_server_with_a_session_is_not_idle() -> None:
@@ -416,7 +451,8 @@ async def test_own_servers_are_started_for_their_principals_alone() -> None:
         with pytest.raises(PoolFull):
             keeper.place(principal="eve")
         ada.done(is_kept=False)
-        await until(lambda: fleet.stopped == [ada.server.name])
+        await until(lambda: ada.server.name not in keeper.servers)
+        assert fleet.stopped == [ada.server.name]
         assert ada.server.name in fleet.servers  # the Hub keeps it, since it is started again
         again = await keeper.wait_for_place(10, principal="ada")
         assert again.server is not ada.server

@@ -34,7 +34,9 @@ class SimulatedServer:
         self.deleted: list[str] = []
         self.running = 0
         self.is_ready, self.is_draining, self.is_known_as = True, False, name
-        self.requests = 0
+        self.requests = self.drains = 0
+        self.can_drain = asyncio.Event()
+        self.can_drain.set()
         self._flows = asyncio.Event()
         self._flows.set()
         self._numbers = itertools.count()
@@ -67,7 +69,8 @@ class SimulatedServer:
     async def die(self) -> None:
         """End as after a kill: connections are refused."""
         runner, self._runner = self._runner, None
-        self._flows.set()
+        for event in (self._flows, self.can_drain):
+            event.set()
         if runner is not None:
             await runner.cleanup()
 
@@ -107,6 +110,8 @@ class SimulatedServer:
         return web.json_response(load)
 
     async def _drain(self, request: web.Request) -> web.StreamResponse:
+        self.drains += 1
+        await self.can_drain.wait()
         self.is_draining = True
         return web.json_response({"ready": False, "draining": True})
 
@@ -133,17 +138,21 @@ class SimulatedFleet:
     ----------
     is_away : bool
         Whether the Hub cannot be reached.
+    lists : int
+        How often it was asked for its servers.
     failure : str
         Why starts fail; empty if they succeed.
-    knows_deaths : bool
-        Whether the Hub notices that a server has died.
+    believed_dead : set of str
+        Servers that run, and of which the Hub says that they do not.
     """
 
     def __init__(self, max_sessions: int | None = None) -> None:
         self.servers: dict[str, SimulatedServer] = {}
         self.started: list[str] = []
         self.stopped: list[str] = []
-        self.is_away, self.failure, self.knows_deaths = False, "", True
+        self.believed_dead: set[str] = set()
+        self.lists = 0
+        self.is_away, self.failure = False, ""
         self.can_start = asyncio.Event()
         self.can_start.set()
         self._max_sessions = max_sessions
@@ -153,10 +162,11 @@ class SimulatedFleet:
         return self.servers[name]
 
     async def list(self) -> list[FleetServer]:
+        self.lists += 1
         self._check()
         return [
             FleetServer(server.name, server.address, server.started, is_ready=True)
-            if server.runs or not self.knows_deaths
+            if server.runs and server.name not in self.believed_dead
             else FleetServer(server.name)
             for server in self.servers.values()
         ]
