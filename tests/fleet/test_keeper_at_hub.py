@@ -19,7 +19,7 @@ from jupyter_exec_ext.fleet.pool_server import Server, ServerState
 from jupyter_exec_ext.fleet.settings import ExecPool
 from tests.support import canaries
 from tests.support.bearers import UNPROTECTED
-from tests.support.fleets import TOKEN, USER
+from tests.support.fleets import TOKEN, USER, own_token
 from tests.support.full import only_in_full
 from tests.support.hubs import HubHost, running_hub
 from tests.support.waiting import until
@@ -56,7 +56,7 @@ class Pool:
         self.hub = hub
         self.fleet = HubFleet(f"{hub.hub_url}api", TOKEN, USER, {})
         settings = ExecPool(min_servers=2, max_servers=3, lost_after_seconds=30, idle_server_seconds=3600)
-        self.keeper = Keeper(self.fleet, http, settings, TOKEN, on_end=self._note_end)
+        self.keeper = Keeper(self.fleet, http, settings, own_token, on_end=self._note_end)
         self.ended: list[Server] = []
 
     async def _note_end(self, server: Server) -> None:
@@ -97,6 +97,7 @@ async def test_servers_of_a_hub_live_and_end_as_simulated_ones_do(hub: HubHost) 
         async with pool.client(place.server) as client:
             session = await client.session()
             place.done(is_kept=True)
+            assert session.id.startswith(f"ses_{place.server.name}_")
             await until(lambda: place.server.load is not None and place.server.load.sessions == 1)
             await until(lambda: not place.server.coming)  # counted once from here on
             assert pool.keeper.place().server is not place.server

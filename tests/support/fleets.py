@@ -201,7 +201,7 @@ class SimulatedFleet:
             await server.die()
 
 
-async def _own_token() -> str:
+async def own_token() -> str:
     return TOKEN
 
 
@@ -209,7 +209,7 @@ class RunningKeeper(Keeper):
     """A keeper with the servers that it has reported as ended."""
 
     def __init__(self, fleet: SimulatedFleet, http: aiohttp.ClientSession, settings: ExecPool) -> None:
-        super().__init__(fleet, http, settings, _own_token, on_end=self._note_end)
+        super().__init__(fleet, http, settings, own_token, on_end=self._note_end)
         self.ended: list[Server] = []
 
     async def _note_end(self, server: Server) -> None:
