@@ -77,9 +77,9 @@ class HubFleet:
 
     async def list(self) -> list[FleetServer]:
         """Return all named servers of the user, also stopped ones."""
-        deadline = Deadline(_ANSWER_SECONDS, "the JupyterHub did not answer", "is it running?", Unavailable)
+        operation = self._api().states(with_stopped=True)
         async with _hub_or_unavailable():
-            states = await self._driver.perform(run_until_deadline(deadline, self._api().states(with_stopped=True)))
+            states = await self._driver.perform(run_until_deadline(_answer_deadline(), operation))
         ready = {(name, state.started) for name, state in states.items() if state.ready}
         if not ready <= self._addresses.keys():
             found = await self._find_addresses()
@@ -95,7 +95,7 @@ class HubFleet:
         """Return a new token of the user, which makes its bearer the owner of the user's servers."""
         operation = self._api().issue_token(life_seconds, "pool of servers", for_all_servers=True)
         async with _hub_or_unavailable():
-            return (await self._driver.perform(operation)).text
+            return (await self._driver.perform(run_until_deadline(_answer_deadline(), operation))).text
 
     async def _find_addresses(self) -> dict[str, str]:
         try:
@@ -120,6 +120,10 @@ class HubFleet:
         deadline = Deadline(_STOP_SECONDS, f"the JupyterHub did not stop {name}", "see the Hub's log", Unavailable)
         async with _hub_or_unavailable():
             await self._driver.perform(run_until_deadline(deadline, self._api(name).stop("", remove=removes)))
+
+
+def _answer_deadline() -> Deadline:
+    return Deadline(_ANSWER_SECONDS, "the JupyterHub did not answer", "is it running?", Unavailable)
 
 
 @asynccontextmanager

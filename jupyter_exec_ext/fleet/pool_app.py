@@ -10,12 +10,13 @@ from collections.abc import Awaitable, Callable
 
 from jupyter_core.application import JupyterApp
 
-from ..errors import ExecError
+from ..errors import ExecError, Unavailable
 from .hub_fleet import HubFleet
 from .pool import Pool, hub_asker
 from .settings import ExecPool
 
 _TOKEN_SECONDS = 86_400
+_RENEW_AGAIN_SECONDS = 60
 _NEEDED = ("JUPYTERHUB_API_TOKEN", "JUPYTERHUB_API_URL")
 
 
@@ -76,8 +77,13 @@ def keep_token(issue: Callable[[int], Awaitable[str]], life_seconds: int) -> Cal
         if time.monotonic() >= renew_at:
             async with lock:
                 if time.monotonic() >= renew_at:
-                    token = await issue(life_seconds)
-                    renew_at = time.monotonic() + life_seconds / 2
+                    try:
+                        token = await issue(life_seconds)
+                        renew_at = time.monotonic() + life_seconds / 2
+                    except Unavailable:  # the Hub is away; the token before is good for some time
+                        if not token:
+                            raise
+                        renew_at = time.monotonic() + _RENEW_AGAIN_SECONDS
         return token
 
     return current
