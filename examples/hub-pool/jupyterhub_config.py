@@ -8,10 +8,14 @@ from typing import Any
 
 c: Any = get_config()  # type: ignore[name-defined]  # noqa: F821  # given by traitlets
 
-# For one machine, and for trying it out: whoever comes is let in. A real Hub has its own lines here.
+# For one machine, and for trying it out: any name with one password. A real Hub has its own lines here.
 c.JupyterHub.spawner_class = "simple"
 c.JupyterHub.authenticator_class = "dummy"
+c.DummyAuthenticator.password = os.environ.pop("EXEC_POOL_PASSWORD", "")
 c.Authenticator.allow_all = True
+# They are there from the start.
+c.Authenticator.allowed_users = {"ada"}
+c.Authenticator.admin_users.add("admin")
 c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
 
 # --- what the pool needs ---
@@ -46,3 +50,5 @@ c.JupyterHub.services.append({"name": "exec-pool", "api_token": os.environ["EXEC
 c.JupyterHub.cleanup_servers = False
 c.JupyterHub.cleanup_proxy = False
 c.JupyterHub.last_activity_interval = 10
+# The Hub learns within this time that a server's process has ended; 30 seconds otherwise.
+c.Spawner.poll_interval = 5

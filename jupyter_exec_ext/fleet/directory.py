@@ -11,6 +11,7 @@ from ..models import Execution, ExecutionState
 from ..protocol.record_ids import new_id, parse_id
 from ..protocol.records_json import utc_timestamp
 from ..store.accepted_executions import AcceptedExecution, AcceptedExecutions
+from ..store.audit_trail import AuditLog
 from .placement import is_pool_server
 
 _MAX_ENTRIES = 100_000
@@ -42,6 +43,8 @@ class Directory:
     ----------
     accepted : AcceptedExecutions
         The executions that the pool has accepted.
+    audit : AuditLog
+        The pool's audit trail.
 
     Attributes
     ----------
@@ -53,12 +56,17 @@ class Directory:
         Servers of principals' MCP requests that name nothing.
     """
 
-    def __init__(self, accepted: AcceptedExecutions) -> None:
+    def __init__(self, accepted: AcceptedExecutions, audit: AuditLog) -> None:
         self._accepted = accepted
+        self._audit = audit
         self._sent: Recent[RunKey, str] = Recent()
         self.names: Recent[tuple[str, str, str], str] = Recent()
         self.streams: Recent[str, str] = Recent()
         self.homes: Recent[str, str] = Recent()
+
+    def record_place(self, principal: str, server: str, path: str) -> None:
+        """Record in the audit trail that a server has something new, at a path, or requests to a path from now on."""
+        self._audit.record("server", "placed", principal, server, path="exec/" + path.partition("/exec/")[2])
 
     def note_sent(self, key: RunKey, server: str) -> bool:
         """Remember where a run with a key is sent, before its execution has an id; return whether this is news."""

@@ -327,7 +327,8 @@ class Keeper:
 
     def _end(self, server: Server, state: ServerState) -> None:
         if not (server.is_new or server.state in (ServerState.LOST, ServerState.ENDED)):
-            self.lost_servers += not (server.is_drained or server.name in self._stopping)
+            server.is_loss = not (server.is_drained or server.name in self._stopping)
+            self.lost_servers += server.is_loss
             self._spawn(self._on_end(server))
         server.change_state(state)
         if state is ServerState.ENDED and self.servers.get(server.name) is server:

@@ -73,6 +73,7 @@ class OtherProtocols:
                     reservation = await self._sessions.reserve(caller, request)
                     reservation.done(is_kept=True)
                     server = reservation.server
+                    self._directory.record_place(caller.principal, server.name, request.path)
                 self._directory.names[name] = server.name
         finally:
             if not lock.locked():
@@ -160,6 +161,7 @@ class OtherProtocols:
         reservation = await self._sessions.reserve(caller, request)
         reservation.done(is_kept=False)
         self._directory.homes[caller.principal] = reservation.server.name
+        self._directory.record_place(caller.principal, reservation.server.name, request.path)
         return reservation.server
 
     def _any_server(self) -> Server:

@@ -89,11 +89,16 @@ class Pool:
         callers = Callers(self._ask_hub, issued, settings.policies, settings.hub_stale_seconds)
 
         async def note_end(server: Server) -> None:
-            metrics.lost_servers.inc()
             tokens.forget(server.name)
-            log.warning("pool: the server %s is gone (%s)", server.name, server.state.value)
+            if server.is_loss:
+                log.warning("pool: the server %s is gone (%s)", server.name, server.state.value)
+                figures: dict[str, Any] = {"state": server.state.value, "reason": server.problem}
+                if server.load is not None:
+                    figures |= {"sessions": server.load.sessions, "running": server.load.running}
+                store.audit.record("server", "lost", "", server.name, **figures)
 
         keeper = Keeper(self._fleet, http, settings, self._own_token, on_end=note_end)
+        metrics.watch(keeper)
 
         async def end_work(caller: PoolCaller, executions: list[str]) -> None:
             for execution_id in executions:
@@ -108,7 +113,7 @@ class Pool:
                 await service.end_tokens_of(principal)
 
         watch = CredentialWatch(callers, end_work, log)
-        directory, router = Directory(store.accepted), Router(http)
+        directory, router = Directory(store.accepted, store.audit), Router(http)
         sessions = SessionRequests(settings, keeper, tokens, directory, router, watch, metrics)
         others = OtherProtocols(keeper, tokens, directory, router, sessions)
         service = PoolService(keeper, tokens, sessions, others, callers, issued, watch, metrics, log)

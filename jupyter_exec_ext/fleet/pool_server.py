@@ -57,6 +57,8 @@ class Server:
         Why it is not ready, as far as that is known.
     is_adopted : bool
         Whether it ran before the pool was started, and may have sessions that the pool does not know.
+    is_loss : bool
+        Whether it has ended, or was given up, without the pool's doing.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Server:
     away: asyncio.Event = field(default_factory=asyncio.Event)
     problem: str = ""
     is_adopted: bool = False
+    is_loss: bool = False
     missed_probes: int = 0
     answered_at: float = field(default_factory=time.monotonic)
     failed_at: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
 import logging
@@ -122,6 +123,8 @@ class PoolService:
         async def handle(request: web.Request) -> web.StreamResponse:
             request[PREFIX] = prefix
             authorization = request.headers.get("Authorization", "")
+            if _is_status_page(request):
+                authorization = _token_of_dialog(authorization)
             caller = await self._callers.authenticate(authorization, request.remote or "")
             with self._watch.open_request(caller):
                 return await handler(request, caller)
@@ -152,7 +155,8 @@ class PoolService:
         if more and "Allow" in more:
             headers["Allow"] = more["Allow"]
         if error.status == 401:
-            headers["WWW-Authenticate"] = "Bearer"
+            # Browsers ask for the token of the page in a dialog. Elsewhere, one that they keep must not be good.
+            headers["WWW-Authenticate"] = 'Basic realm="token"' if _is_status_page(request) else "Bearer"
         if error.retry_after_seconds is not None:
             headers["Retry-After"] = str(max(1, round(error.retry_after_seconds)))
         if error.status in (429, 503):
@@ -262,9 +266,7 @@ class PoolService:
 
     async def _show_metrics(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
         _require_reader(caller)
-        states = Counter(str(server.state.value) for server in self._keeper.servers.values())
-        text = self._metrics.text(states, self._keeper.count_free_places())
-        return web.Response(body=text, headers={"Content-Type": "text/plain; version=0.0.4"})
+        return web.Response(body=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     def _server_rows(self) -> list[dict[str, Any]]:
         return [
@@ -288,15 +290,37 @@ class PoolService:
             f"<dt>{html.escape(name.replace('_', ' '))}</dt><dd>{html.escape(json.dumps(value))}</dd>"
             for name, value in {**self._figures(), "trouble": self._keeper.trouble}.items()
         )
-        return web.Response(text=_PAGE.format(rows=rows, figures=figures), content_type="text/html")
+        return web.Response(
+            text=_PAGE.format(rows=rows, figures=figures), content_type="text/html", headers=_PAGE_HEADERS
+        )
 
 
+_PAGE_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+}
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Pool of servers</title></head>
 <body><h1>Pool of servers</h1><dl>{figures}</dl>
 <table><thead><tr><th>Server</th><th>State</th><th>Sessions</th><th>Running</th><th>Problem</th></tr></thead>
 <tbody>{rows}</tbody></table></body></html>
 """
+
+
+def _is_status_page(request: web.Request) -> bool:
+    return request.path == request.get(PREFIX)
+
+
+def _token_of_dialog(authorization: str) -> str:
+    """Return a header that has the password of a browser's dialog as its token; other headers as they are."""
+    kind, _, encoded = authorization.partition(" ")
+    if kind.lower() != "basic":
+        return authorization
+    try:
+        return f"Bearer {base64.b64decode(encoded).decode().partition(':')[2]}"
+    except ValueError:
+        return ""
 
 
 def _require_reader(caller: PoolCaller) -> None:

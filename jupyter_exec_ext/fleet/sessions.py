@@ -251,6 +251,8 @@ class SessionRequests:
     ) -> None:
         self._metrics.place_seconds.observe(time.monotonic() - began)
         reservation.done(is_kept=status < 400)
+        if status < 400:
+            self._directory.record_place(key.principal, reservation.server.name, headers.get("Location", ""))
         self._note_answer(caller, reservation.server, key, status, headers)
 
     async def reserve(self, caller: PoolCaller, request: web.Request, excluded: Collection[str] = ()) -> Reservation:

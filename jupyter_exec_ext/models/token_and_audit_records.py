@@ -166,6 +166,7 @@ class AuditKind(str, Enum):
     APPROVAL = "approval"
     DENIAL = "denial"
     FILE = "file"
+    SERVER = "server"
     TRAIL = "trail"
 
     __str__ = str.__str__  # `str` and f-strings show the value in every Python version

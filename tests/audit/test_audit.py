@@ -75,6 +75,8 @@ def record_everything(store: ExecStore) -> None:
     audit.record("denial", "refused", "", "/exec/v1", code="unauthenticated", request_id="r", method="GET", scope=None)
     audit.record("file", "uploaded", "me", "ses_1", path="a", size_bytes=1, sha256="0" * 64, created=True)
     audit.record("file", "downloaded", "me", "ses_1", path="a", size_bytes=1)
+    audit.record("server", "placed", "me", "w1", path="exec/v1/sessions/ses_w1_1")
+    audit.record("server", "lost", "", "w1", state="ended", sessions=2, running=1, reason="it cannot be reached")
 
 
 async def test_every_record_is_emitted_by_its_schema_once_it_is_committed(store: ExecStore, tmp_path: Path) -> None:
@@ -89,7 +91,7 @@ async def test_every_record_is_emitted_by_its_schema_once_it_is_committed(store:
     await settled(store)
     emitted = [json.loads(line) for line in handler.lines]
     found = chain(tmp_path)
-    assert len(found) == 14
+    assert len(found) == 16
     assert [(e["seq"], e["digest"], e["action"]) for e in emitted] == [(r.seq, r.digest, r.action) for r in found]
     assert [e["__schema__"] for e in emitted] == [schema_id(r.kind) for r in found]
     assert all(e["at"].endswith("Z") for e in emitted)

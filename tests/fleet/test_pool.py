@@ -8,6 +8,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,9 @@ import requests
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.client import JupyterConnectionInfo
 from jupyter_exec_ext.errors import MissingScope, NotFound, PoolFull, SessionEnded, Unauthenticated
+from jupyter_exec_ext.models import AuditRecord
 from jupyter_exec_ext.protocol.record_ids import parse_id
+from jupyter_exec_ext.store.audit_table import AuditReader
 from tests.support.full import only_in_full
 from tests.support.pools import PoolHost, running_pool
 from tests.support.waiting import wait_until
@@ -54,6 +57,12 @@ def server_of(record_id: str) -> str:
 
 def call(info: JupyterConnectionInfo, method: str, path: str, **options: Any) -> requests.Response:
     return requests.request(method, f"{info.url}exec/{path}", headers=info.auth_headers, timeout=60, **options)
+
+
+def audit(pool: PoolHost) -> list[AuditRecord]:
+    """Return the pool's audit trail."""
+    with closing(AuditReader(pool.home / "pool")) as reader:
+        return [line.record() for line in reader.newest(100)]
 
 
 # --- use ---
@@ -135,6 +144,25 @@ def test_figures_are_for_administrators(pool: PoolHost) -> None:
         assert requests.get(url, headers=pool.owner.auth_headers, timeout=10).ok
 
 
+def test_browsers_ask_for_the_token_of_the_status_page_alone(pool: PoolHost) -> None:
+    dialog = ("any name", str(pool.owner.token))
+    answer = requests.get(pool.info.url, timeout=10)
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, 'Basic realm="token"')
+    answer = requests.get(pool.info.url, auth=dialog, timeout=10)
+    assert answer.ok and "<td>ready</td>" in answer.text
+    assert requests.get(pool.info.url, headers={"Authorization": "Basic !"}, timeout=10).status_code == 401
+    answer = requests.get(f"{pool.info.url}exec/v1/load", auth=dialog, timeout=10)
+    assert (answer.status_code, answer.headers["WWW-Authenticate"]) == (401, "Bearer")
+
+
+def test_placements_are_in_the_audit_trail(pool: PoolHost, client: ExecClient) -> None:
+    session = client.session()
+    wait_until(lambda: any(record.data.get("path") == f"exec/v1/sessions/{session.id}" for record in audit(pool)), 10)
+    record = audit(pool)[-1]
+    assert (record.kind, record.action, record.subject) == ("server", "placed", server_of(session.id))
+    assert record.principal == "user:alice"
+
+
 # --- limits ---
 
 
@@ -181,6 +209,8 @@ def test_what_a_killed_server_had_is_lost_and_said_to_be(pool: PoolHost, client:
         os.kill(pool.pid_of(name), signal.SIGKILL)
         execution = running.result(60)
     assert execution.state == "server_lost"
+    lost = next(record for record in audit(pool) if record.action == "lost")
+    assert lost.subject == name and lost.data["running"] == 1
     assert client.get_execution(execution.id).refresh().state == "server_lost"
     with pytest.raises(SessionEnded):
         session.run("1")
