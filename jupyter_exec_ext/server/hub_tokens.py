@@ -84,16 +84,6 @@ class HubToken:
         return bool(self.watchers) or time.time() < self.wanted_until
 
 
-class HubAuth(Protocol):
-    """The part of JupyterHub's `HubAuth` that is used here."""
-
-    api_url: str
-    cache_max_age: int
-    certfile: str
-    keyfile: str
-    client_ca: str
-
-
 class MadeTokens(Protocol):
     """Port to the tokens that were made in the name of Hub tokens."""
 
@@ -109,8 +99,8 @@ class HubTokens:
 
     Parameters
     ----------
-    hub_auth : HubAuth
-        The identity provider's: the Hub's address, and the age up to which an answer needs no question.
+    hub_auth : object
+        The identity provider's `HubAuth`: the Hub's address, and the age up to which an answer needs no question.
     made : MadeTokens
         Tokens that end with a Hub token.
     standing_of : callable
@@ -124,7 +114,7 @@ class HubTokens:
 
     def __init__(
         self,
-        hub_auth: HubAuth,
+        hub_auth: Any,
         made: MadeTokens,
         standing_of: Callable[[Mapping[str, Any]], object],
         *,
@@ -143,6 +133,7 @@ class HubTokens:
         self._others: dict[str, HubToken] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._http: AsyncHTTPClient | None = None
+        self._ssl_context: Any = None
 
     # --- questions ---
 
@@ -183,7 +174,7 @@ class HubTokens:
     def _is_due(self, token: HubToken) -> bool:
         if token.asked_at is None or (token.is_away and not self._is_stale(token)):
             return True
-        max_age = self._hub_auth.cache_max_age  # 0 is for ever, as JupyterHub has it
+        max_age: float = self._hub_auth.cache_max_age  # 0 is for ever, as JupyterHub has it
         return max_age > 0 and time.monotonic() - token.asked_at >= max_age
 
     def _is_stale(self, token: HubToken) -> bool:
@@ -229,6 +220,7 @@ class HubTokens:
             If there is no answer, or one that does not say whose the token is.
         """
         if self._http is None:
+            self._ssl_context = _ssl_context(self._hub_auth)
             self._http = AsyncHTTPClient(force_instance=True, max_clients=_MAX_REQUESTS)
         try:
             answer = await self._http.fetch(
@@ -238,7 +230,7 @@ class HubTokens:
                 request_timeout=_ANSWER_SECONDS,
                 follow_redirects=False,
                 raise_error=False,
-                ssl_options=_ssl_context(self._hub_auth),
+                ssl_options=self._ssl_context,
             )
             if answer.code in _REFUSALS:
                 return None
@@ -334,7 +326,7 @@ class HubTokens:
             self._http.close()
 
 
-def _ssl_context(hub_auth: HubAuth) -> Any:
+def _ssl_context(hub_auth: Any) -> Any:
     if not hub_auth.certfile and not hub_auth.keyfile:
         return None
     from jupyterhub.utils import make_ssl_context

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
 import time
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
+from tests.server.test_hub import logged_in
 from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
 from tests.support.full import only_in_full
 from tests.support.hubs import RUNNER, USER, HubHost, running_hub
@@ -117,3 +119,37 @@ def test_a_revoked_hub_token_ends_with_all_that_goes_on_in_its_name(hub: HubHost
         print(f"longest {seconds[-1]:.2f} s")
         assert seconds[-1] <= LONGEST, name
         assert p95 <= (REFUSED_P95 if name == "refused" else ENDED_P95), name
+
+
+def test_a_login_that_ends_closes_its_streams_and_leaves_sessions_and_tokens(hub: HubHost) -> None:
+    owner, browser = owner_of(hub), logged_in(hub, USER)
+    url = f"{hub.info.url}exec/v1"
+    values = [cookie.value for cookie in browser.cookies if cookie.name == "_xsrf" and cookie.path == hub.info.base_url]
+    xsrf = {"X-XSRFToken": str(values[0])}
+    session = browser.post(f"{url}/sessions", headers=xsrf, timeout=60).json()["id"]
+    request = {"name": "x", "scopes": ["sessions:read"]}
+    token = browser.post(f"{url}/tokens", headers=xsrf, json=request, timeout=60).json()["token"]
+    stream = browser.get(f"{url}/events", headers=xsrf, stream=True, timeout=60)
+    assert stream.status_code == 200
+    browser.get(f"{hub.hub_url}logout", timeout=30)
+    until_streams_end(stream)
+    assert owner.call("GET", f"/sessions/{session}").json()["state"] == "idle"
+    assert Bearer(hub, token).call("GET", "/sessions").status_code == 200
+
+
+def test_while_the_hub_is_silent_known_tokens_stay_good(hub: HubHost) -> None:
+    known = Bearer(hub, hub.token_of(RUNNER, ACCESS, "custom:exec:run"))
+    new = Bearer(hub, hub.token_of(RUNNER, ACCESS, "custom:exec:run"))
+    session = known.session()
+    execution = running_execution(known, session)
+    hub.process.send_signal(signal.SIGSTOP)
+    try:
+        silent_until = time.monotonic() + 12.0  # the Hub's answers are older than any cache then
+        while time.monotonic() < silent_until:
+            assert known.call("GET", f"/executions/{execution}").json()["state"] == "running"
+        refused = new.call("GET", "/sessions")
+        assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+    finally:
+        hub.process.send_signal(signal.SIGCONT)
+    assert known.call("DELETE", f"/sessions/{session}").status_code == 204
+    assert new.call("GET", "/sessions").status_code == 200

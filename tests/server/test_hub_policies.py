@@ -222,9 +222,8 @@ def test_no_hub_token_is_stored_or_logged(hub: HubHost, kinds: Kinds) -> None:
 
 
 @only_in_full
-@pytest.mark.parametrize("mapping", [{"custom:exec:run": "nope"}, {"": "default"}, {"a!user=b": "default"}, {"x": 1}])
-def test_a_mistake_in_the_mapping_closes_the_gate(tmp_path: Path, mapping: dict[str, Any]) -> None:
-    with running_hub(tmp_path, f"--ExecExtensionApp.hub_policies={json.dumps(mapping)}") as hub:
+def test_a_mistake_in_the_mapping_closes_the_gate(tmp_path: Path) -> None:
+    with running_hub(tmp_path, "--ExecExtensionApp.hub_policies={'custom:exec:run': 'nope'}") as hub:
         answers = {user: bearer_of(hub, user=user).call("GET", "/sessions") for user in (USER, RUNNER)}
     assert [(each.status_code, each.json()["code"]) for each in answers.values()] == [(503, "policies_invalid")] * 2
     assert "hub_policies" in answers[USER].json()["message"]

@@ -278,8 +278,10 @@ async def test_a_token_is_asked_about_while_one_that_it_made_is_good(
     clock.now += 60
     token = tokens._good[digest]
     await until(lambda: token.repeating is None)
+    tokens.keep_asking(digest, clock.now + 60)
     hub.status = 403
-    assert await tokens.user_for_token(TOKEN, use_cache=False) is None
+    await until(lambda: token.user is None)
+    assert not token.is_wanted
     tokens.keep_asking(digest, clock.now + 60)  # made while the Hub refused it
     await until(lambda: made.ended == [digest] * 2)
 

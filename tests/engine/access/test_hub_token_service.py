@@ -1,0 +1,162 @@
+"""JupyterHub tokens as callers, and the tokens that are made in their names, on a real store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jupyter_exec_ext.auth.caller import OWNER, Caller
+from jupyter_exec_ext.auth.policy_parsing import read_policies
+from jupyter_exec_ext.engine.access.hub_token_service import HubTokenService
+from jupyter_exec_ext.engine.access.token_service import MINTED_AT_ONCE, TokenService
+from jupyter_exec_ext.engine.access.token_watch import TokenJournal, TokenWatch
+from jupyter_exec_ext.engine.change_feed import ChangeFeed
+from jupyter_exec_ext.engine.concurrency import BackgroundTasks
+from jupyter_exec_ext.engine.settings import EngineSettings
+from jupyter_exec_ext.errors import InvalidRequest, TokenRevoked, TokenTooBroad, TooManyTokens, Unauthenticated
+from jupyter_exec_ext.models import StoredToken, TokenRequest
+from jupyter_exec_ext.store.store import ExecStore
+
+HOUR = 3600.0
+RON: dict[str, Any] = {"username": "ron", "hub": True}
+
+
+@dataclass
+class World:
+    hub: HubTokenService
+    tokens: TokenService
+    store: ExecStore
+    settings: EngineSettings
+
+    async def ron(self, digest: str = "one", policy: str = "small") -> Caller:
+        return await self.hub.caller(digest, f"Hub token {digest} of user ron", RON, policy)
+
+    async def made(self, by: Caller, **request: Any) -> StoredToken:
+        issued = await self.tokens.create(by, TokenRequest("made", scopes=["tokens:create"], **request))
+        stored = await self.store.tokens.get(issued.token.id)
+        assert stored is not None
+        return stored
+
+    async def is_active(self, token: StoredToken) -> bool:
+        found = await self.store.tokens.get(token.token.id)
+        return found is not None and found.token.active
+
+    def bearer(self, stored: StoredToken) -> Caller:
+        return self.tokens.admit(stored)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    log = logging.getLogger("test")
+    store = ExecStore(path=str(tmp_path / "store"), reserve_bytes=4096, log=log)
+    background = BackgroundTasks()
+    settings = EngineSettings(max_tokens=1000)
+    journal = TokenJournal(store.tokens, store.audit, ChangeFeed(), background)
+    watch = TokenWatch(store.tokens, journal, log)
+    policies = read_policies({"small": {"max_sessions": 1}, "large": {"max_sessions": 9}})
+    tokens = TokenService(store.tokens, policies, settings, store.audit, ChangeFeed(), journal, watch)
+    yield World(HubTokenService(store.tokens, tokens, settings, journal, watch), tokens, store, settings)
+    watch.close()
+    await background.drain()
+    store.close()
+
+
+async def test_first_requests_at_once_are_one_caller_under_the_policy(world: World) -> None:
+    callers = await asyncio.gather(*(world.ron() for _ in range(10)))
+    assert len({caller.principal for caller in callers}) == 1
+    assert [bound.policy.max_sessions for bound in callers[0].bounds] == [1]
+    assert not callers[0].is_owner
+    assert "pool:read" not in callers[0].scopes
+
+
+async def test_each_hub_token_and_each_policy_is_a_caller_of_its_own(world: World) -> None:
+    callers = [await world.ron(digest, policy) for digest in ("one", "two") for policy in ("small", "large")]
+    assert len({caller.principal for caller in callers}) == 4
+    assert not any(one.may_see(other.principal) for one in callers for other in callers if one is not other)
+    assert (await world.ron("one", "large")).principal == callers[1].principal
+
+
+async def test_a_record_that_has_expired_is_followed_by_another_one(world: World) -> None:
+    world.settings.max_token_seconds = 0.0
+    first = await world.ron()
+    world.settings.max_token_seconds = HOUR
+    assert (await world.ron()).principal != first.principal
+
+
+async def test_a_hub_token_that_the_owner_has_revoked_stays_out(world: World) -> None:
+    caller = await world.ron()
+    await world.tokens.revoke(Caller(OWNER), str(caller.token_id))
+    for _ in range(2):
+        with pytest.raises(TokenRevoked):
+            await world.ron()
+
+
+async def test_the_end_of_a_hub_token_ends_all_that_was_made_in_its_name(world: World) -> None:
+    owner = Caller(OWNER, user={"username": "ada"}, hub_token="owners")
+    ron, other = await world.ron(), await world.ron("two")
+    of_owner, of_ron, of_other = await world.made(owner), await world.made(ron), await world.made(other)
+    below = await world.made(world.bearer(of_ron))
+    # The owner gave it another secret, but it is still below a token of Ron's.
+    await world.tokens.rotate(owner, below.token.id, 0.0)
+    await world.hub.end("one")
+    active = [await world.is_active(token) for token in (of_owner, of_ron, below, of_other)]
+    assert active == [True, False, False, True]
+    await world.hub.end("owners")
+    assert not await world.is_active(of_owner)
+    assert (await world.ron()).principal != ron.principal  # the Hub may let it in again
+
+
+async def test_a_token_ends_with_the_hub_token_that_rotated_it_last(world: World) -> None:
+    first, second = (Caller(OWNER, user={"username": "ada"}, hub_token=digest) for digest in ("first", "second"))
+    token = await world.made(first)
+    await world.tokens.rotate(second, token.token.id, 0.0)
+    await world.hub.end("first")
+    assert await world.is_active(token)
+    await world.hub.end("second")
+    assert not await world.is_active(token)
+
+
+async def test_what_a_login_has_made_outlives_it(world: World) -> None:
+    token = await world.made(Caller(OWNER, user={"username": "ada"}, hub_token="login", is_login=True))
+    await world.hub.end("login")
+    assert await world.is_active(token)
+
+
+async def test_the_last_expiry_of_made_tokens_is_known(world: World) -> None:
+    ron = await world.ron()
+    assert world.hub.made_until("one") == 0.0  # its own record is none of them
+    made = [await world.made(ron, expires_in_seconds=seconds) for seconds in (HOUR, 2 * HOUR)]
+    assert world.hub.made_until("one") == made[1].expires_at_seconds
+    await world.tokens.revoke(ron, made[1].token.id)
+    assert world.hub.made_until("one") == made[0].expires_at_seconds
+
+
+async def test_a_token_may_outlast_the_record_of_its_hub_token_and_do_no_more(world: World) -> None:
+    world.settings.max_token_seconds = 10.0
+    ron = await world.ron()
+    world.settings.max_token_seconds = HOUR
+    made = await world.made(ron, expires_in_seconds=HOUR, policy="large")
+    assert [bound.policy.name for bound in world.bearer(made).bounds] == ["small", "large"]
+    with pytest.raises(TokenTooBroad):
+        await world.made(world.bearer(made), expires_in_seconds=2 * HOUR)
+
+
+async def test_a_hub_token_has_no_secret_here(world: World) -> None:
+    caller = await world.ron()
+    with pytest.raises(InvalidRequest, match="JupyterHub"):
+        await world.tokens.rotate(Caller(OWNER, user={"username": "ada"}), str(caller.token_id), 0.0)
+    with pytest.raises(Unauthenticated):
+        world.tokens.authenticate(f"jex_{caller.token_id}_{'0' * 49}", "127.0.0.1")
+
+
+async def test_a_user_with_ever_new_hub_tokens_is_slowed_down(world: World) -> None:
+    for number in range(MINTED_AT_ONCE):
+        await world.ron(str(number))
+    with pytest.raises(TooManyTokens):
+        await world.ron("one more")
