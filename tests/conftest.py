@@ -20,6 +20,7 @@ from tests.support.commit_selection import choose_left_out
 from tests.support.full import IS_FULL
 from tests.support.hosts import MAX_CODE_BYTES, Host, running_host
 from tests.support.hubs import running_hub
+from tests.support.pools import running_contract_pool
 
 pytest_plugins = ["tests.support.outside_parts_plugin"]
 
@@ -129,6 +130,8 @@ class _Hosts:
         home = self._tmp_path_factory.mktemp(name)
         if name == "hub":
             return partial(running_hub, home)
+        if name == "hub-pool":
+            return partial(running_contract_pool, home)
         if name in HOSTS_OF_SESSIONS:
             return partial(running_host_of_sessions, name, home, self["pool"])
         if name == "pool":  # the code that it is sent has ours around it

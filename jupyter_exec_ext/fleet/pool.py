@@ -25,6 +25,7 @@ from .metrics import PoolMetrics
 from .other_protocols import OtherProtocols
 from .pool_server import Server
 from .router import NothingSent, Router
+from .searches import Searches
 from .server_checks import check_servers
 from .server_tokens import LIFE_SECONDS, ServerTokens
 from .service import PoolService
@@ -116,7 +117,9 @@ class Pool:
         directory, router = Directory(store.accepted, store.audit), Router(http)
         sessions = SessionRequests(settings, keeper, tokens, directory, router, watch, metrics)
         others = OtherProtocols(keeper, tokens, directory, router, sessions)
-        service = PoolService(keeper, tokens, sessions, others, callers, issued, watch, metrics, log)
+        service = PoolService(
+            keeper, tokens, sessions, others, Searches(keeper, tokens, sessions), callers, issued, watch, metrics, log
+        )
         self.checking = asyncio.create_task(sessions.open_when(check_servers(keeper, tokens, settings)))
         works = (keeper.run(), watch.run(), _renew(keeper, tokens, log))
         tasks = [self.checking, *(asyncio.create_task(work) for work in works)]

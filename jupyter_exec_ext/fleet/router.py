@@ -12,7 +12,7 @@ from yarl import URL
 
 from ..client.api.answers import error_from
 from ..client.api.steps import Reply
-from ..errors import ExecError, ServerUnreachable
+from ..errors import ExecError, InvalidRequest, ServerUnreachable
 from .pool_server import Server
 
 #: Key of a request: the path that the pool is served below, with a slash at both ends.
@@ -116,6 +116,9 @@ class Router:
         refusals: Collection[str],
     ) -> web.StreamResponse:
         headers = _without(incoming.headers, _NOT_FORWARDED)
+        for name, value in headers.items():  # how others would be read is nowhere said
+            if not value.isascii():
+                raise InvalidRequest(f"{name!r} must have ASCII characters only")
         headers["Authorization"] = f"token {secret}"
         data = body if body is not None else incoming.content if incoming.body_exists else None
         path = incoming.rel_url.raw_path.removeprefix(incoming[PREFIX])

@@ -6,9 +6,11 @@ import base64
 import html
 import json
 import logging
+import re
 import secrets
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from http.client import responses
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from aiohttp import web
 from .. import __version__
 from ..aca.protocol.error_format import CODE_HEADER
 from ..aca.protocol.error_format import error_to_json as aca_error_to_json
-from ..errors import ExecError, Forbidden, InternalError, InvalidJSON, MethodNotAllowed, MissingScope, NotFound
+from ..errors import ExecError, Forbidden, InternalError, InvalidRequest, MethodNotAllowed, MissingScope, NotFound
 from ..protocol.records_json import issued_token_to_json, to_json
 from ..protocol.request_parsing import rotation_from_json, token_request_from_json
 from ..protocol.strict_json import dump_bytes, loads_strict
@@ -29,6 +31,7 @@ from .metrics import PoolMetrics
 from .other_protocols import OtherProtocols
 from .pool_server import ServerState
 from .router import PREFIX, NothingSent
+from .searches import Searches
 from .server_tokens import ServerTokens
 from .sessions import SessionRequests, read_body
 
@@ -39,6 +42,10 @@ FEATURES = (
     *("sessions", "executions", "events.sse", "events.ndjson", "input", "prefer.wait", "prefer.heartbeat"),
     *("idempotency-key", "files", "notebook", "tokens", "approvals", "search", "mcp", "pool"),
 )
+REQUEST_ID = "request_id"
+_REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_OWN_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _OPENAPI = Path(__file__).parent.parent / "server" / "openapi.yaml"
 
 
@@ -47,7 +54,7 @@ class PoolService:
 
     Parameters
     ----------
-    keeper, tokens, sessions, others, callers, issued, watch, metrics
+    keeper, tokens, sessions, others, searches, callers, issued, watch, metrics
         The parts of the pool.
     log : logging.Logger
         The pool's log.
@@ -59,6 +66,7 @@ class PoolService:
         tokens: ServerTokens,
         sessions: SessionRequests,
         others: OtherProtocols,
+        searches: Searches,
         callers: Callers,
         issued: IssuedTokens,
         watch: CredentialWatch,
@@ -69,6 +77,7 @@ class PoolService:
         self._tokens = tokens
         self._sessions = sessions
         self._others = others
+        self._searches = searches
         self._callers = callers
         self._issued = issued
         self._watch = watch
@@ -96,11 +105,11 @@ class PoolService:
             ("POST", "/sessions", sessions.create_session),
             ("GET", "/sessions", self._list_sessions),
             ("*", "/sessions/{session_id}", sessions.of_session),
-            ("*", "/sessions/{session_id}/{tail:.*}", sessions.of_session),
+            ("*", "/sessions/{session_id}/{tail:(?s:.*)}", sessions.of_session),
             ("POST", "/executions", sessions.run_fresh),
             ("GET", "/executions", self._search),
             ("*", "/executions/{execution_id}", sessions.of_execution),
-            ("*", "/executions/{execution_id}/{tail:.*}", sessions.of_execution),
+            ("*", "/executions/{execution_id}/{tail:(?s:.*)}", sessions.of_execution),
             ("GET", "/tokens", self._list_tokens),
             ("POST", "/tokens", self._create_token),
             ("GET", "/tokens/{token_id}", self._show_token),
@@ -110,11 +119,10 @@ class PoolService:
         for method, path, handler in routes:
             app.router.add_route(method, api + path, self._for_caller(handler, prefix))
         others: list[tuple[str, str, Handler]] = [
-            ("*", "exec/aca/{tail:.*}", self._others.aca),
+            ("*", "exec/aca/{tail:(?s:.*)}", self._others.aca),
             ("*", "exec/mcp", self._others.mcp),
             ("GET", "metrics", self._show_metrics),
             ("GET", "", self._status_page),
-            ("*", "{tail:.*}", self._not_found),
         ]
         for method, path, handler in others:
             app.router.add_route(method, prefix + path, self._for_caller(handler, prefix))
@@ -137,23 +145,46 @@ class PoolService:
     async def _answer_errors(
         self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
+        asked = request.headers.get("X-Request-Id", "")
+        request[REQUEST_ID] = asked if _REQUEST_ID.fullmatch(asked) else secrets.token_hex(8)
         try:
-            return await handler(request)
+            response = await handler(request)
         except ExecError as error:
-            return self._error(request, error)
-        except web.HTTPMethodNotAllowed as error:
-            return self._error(request, MethodNotAllowed(f"{request.method} is not for this path"), error.headers)
+            response = self._error(request, error)
+        except web.HTTPException as error:  # no route
+            response = await self._no_route(request, error)
         except ConnectionError:  # the client has gone
             raise
         except Exception:
-            self._log.exception("pool: %s %s failed", request.method, request.path)
-            return self._error(request, InternalError("the pool has failed; its log says how"))
+            self._log.exception("pool: %s %s failed", request.method, request.rel_url.raw_path)
+            response = self._error(request, InternalError("the pool has failed; its log says how"))
+        if not response.prepared:
+            for name, value in _OWN_HEADERS.items():
+                response.headers.setdefault(name, value)
+            response.headers.setdefault("X-Request-Id", request[REQUEST_ID])
+        return response
 
-    def _error(self, request: web.Request, error: ExecError, more: Any = None) -> web.Response:
-        request_id = secrets.token_hex(8)
-        headers = {"X-Request-Id": request_id, "Cache-Control": "no-store"}
-        if more and "Allow" in more:
-            headers["Allow"] = more["Allow"]
+    async def _no_route(self, request: web.Request, error: web.HTTPException) -> web.Response:
+        """Answer a request for a path or method that there is not, to a known caller only."""
+        try:
+            await self._callers.authenticate(request.headers.get("Authorization", ""), request.remote or "")
+        except ExecError as refused:
+            return self._error(request, refused)
+        if isinstance(error, web.HTTPMethodNotAllowed):
+            allowed = ", ".join(sorted(error.allowed_methods - {"HEAD"}))
+            answer = self._error(request, MethodNotAllowed(f"this path has {allowed}, and no {request.method}"))
+            answer.headers["Allow"] = allowed
+            return answer
+        return self._error(
+            request,
+            NotFound(
+                "a pool has no such path: it has sessions, executions, files, tokens, exec/aca and exec/mcp; grants, "
+                "attached kernels and the feed of changes are of one server"
+            ),
+        )
+
+    def _error(self, request: web.Request, error: ExecError) -> web.Response:
+        request_id, headers = request[REQUEST_ID], {}
         if error.status == 401:
             # Browsers ask for the token of the page in a dialog. Elsewhere, one that they keep must not be good.
             headers["WWW-Authenticate"] = 'Basic realm="token"' if _is_status_page(request) else "Bearer"
@@ -162,35 +193,33 @@ class PoolService:
         if error.status in (429, 503):
             self._metrics.refusals.labels(error.code).inc()
         status = error.status
-        body: dict[str, Any] = {"code": error.code, "message": error.message, "request_id": request_id}
+        body: dict[str, Any] = {
+            "code": error.code,
+            "message": error.message,
+            "reason": responses.get(status),
+            "request_id": request_id,
+        }
         if error.limit is not None:
             body["limit"] = dict(error.limit)
         if "/exec/aca/" in request.path:
             status, headers[CODE_HEADER], body = aca_error_to_json(error, trace_id=request_id)
         return web.Response(status=status, body=dump_bytes(body), content_type="application/json", headers=headers)
 
-    async def _not_found(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        raise NotFound(
-            "a pool has no such path: it serves sessions, executions, files, tokens, exec/aca and exec/mcp; grants, "
-            "attached kernels and the feed of changes are of one server"
-        )
-
     # --- lists of all servers ---
 
     async def _list_sessions(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        return _json({"sessions": await self._sessions.list_all(caller, _path(request, "sessions"), "sessions")})
+        for name in ("ended", "memory"):
+            _flag(request, name)
+        sessions = await self._sessions.list_all(caller, _path(request, "sessions"), "sessions")
+        return _json({"sessions": sorted(sessions, key=lambda session: str(session["created_at"]))})
 
     async def _search(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        if "before" in request.query:
-            raise InvalidJSON("a pool shows the newest results only; without 'before'")
-        found = await self._sessions.list_all(caller, _path(request, "executions"), "found")
-        found.sort(key=lambda item: str(item["execution"]["created_at"]), reverse=True)
-        return _json({"found": found, "complete": True})
+        return _json(await self._searches.search(caller, request.query))
 
     # --- tokens ---
 
     async def _list_tokens(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        ended = request.query.get("ended") == "true"
+        ended = _flag(request, "ended")
         return _json({"tokens": [to_json(token) for token in await self._issued.list(caller, ended=ended)]})
 
     async def _show_token(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
@@ -331,6 +360,13 @@ def _require_reader(caller: PoolCaller) -> None:
 def _require_scope(caller: PoolCaller, scope: str) -> None:
     if scope not in caller.scopes:
         raise MissingScope(f"this needs the scope {scope!r}, which the token does not have")
+
+
+def _flag(request: web.Request, name: str) -> bool:
+    flag = _FLAGS.get(request.query.get(name, "false").lower())
+    if flag is None:
+        raise InvalidRequest(f"{name!r} must be true or false")
+    return flag
 
 
 def _path(request: web.Request, name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
@@ -17,7 +18,7 @@ from typing import Any
 import requests
 
 from jupyter_exec_ext.client import JupyterConnectionInfo
-from tests.support.hosts import Host, clean_environment, free_port, stop
+from tests.support.hosts import Host, clean_environment, common_options, free_port, stop
 from tests.support.hubs import HubHost, running_hub
 from tests.support.kernelspecs import add_kernelspec
 
@@ -120,3 +121,13 @@ def running_pool(
                 stop(pool.process)
     finally:
         os.environ.pop("EXEC_POOL_TOKEN", None)
+
+
+@contextmanager
+def running_contract_pool(home: Path, *_: str) -> Iterator[PoolHost]:
+    """Start a pool for the contract suite: isolated kernels, and no limits but those of the suite's other hosts."""
+    policies = {"contract": {"base": "trusted", "isolation": "sandbox"}}
+    options = [*common_options([]), f"--ExecEngine.policies={json.dumps(policies)}"]
+    settings = {"min_servers": 2, "max_servers": 2, "policies": {"custom:exec:run": "contract"}}
+    with running_pool(home, settings, options) as pool:
+        yield pool
