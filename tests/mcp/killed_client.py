@@ -20,8 +20,8 @@ def main(url: str, revision: str, doing: str) -> None:
         code = "import time\nprint('go', flush=True)\ntime.sleep(600)"
         arguments = {"code": code, "session": session}
         params = {"name": "execute_code", "arguments": arguments, "_meta": {"progressToken": 1}}
-        answer = client.open("tools/call", params)
-        next(events(answer))
+        reader = events(client.open("tools/call", params))  # kept, since its end closes the connection
+        next(reader)
     print("ready", flush=True)
     threading.Event().wait()
 

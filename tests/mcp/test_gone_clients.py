@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,23 +37,24 @@ def states(bearer: Bearer) -> list[str]:
     return [each["state"] for each in bearer.call("GET", "/sessions").json()["sessions"]]
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> float:
-    """Wait for a state that nothing announces; return how long it took."""
+def wait_for(condition: Callable[[], object], seconds: float = 30.0) -> None:
+    """Wait for a state that nothing announces."""
     began = time.monotonic()
     while not condition():
         assert time.monotonic() < began + seconds, "it did not come to that"
         time.sleep(0.02)
-    return time.monotonic() - began
 
 
-def open_run(client: RawClient, **arguments: str) -> requests.Response:
-    """Start code that sleeps, and return the open response once it runs."""
+@contextmanager
+def open_run(client: RawClient, **arguments: str) -> Iterator[requests.Response]:
+    """Start code that sleeps, and yield the open response once it runs; cut it off afterwards."""
     code = f"print('started', flush=True)\n{_SLEEP}"
     params = {"name": "execute_code", "arguments": {"code": code, **arguments}, "_meta": {"progressToken": 1}}
-    answer = client.open("tools/call", params)
-    _, message = next(events(answer))
-    assert message["method"] == "notifications/progress"
-    return answer
+    with client.open("tools/call", params) as answer:
+        reader = events(answer)  # kept, since its end closes the connection
+        _, message = next(reader)
+        assert message["method"] == "notifications/progress"
+        yield answer
 
 
 @only_in_full
@@ -60,7 +62,8 @@ def open_run(client: RawClient, **arguments: str) -> requests.Response:
 def test_sessions_of_a_client_that_is_gone_end_after_the_idle_time(bearer: Bearer, revision: str) -> None:
     client = RawClient.of(bearer, revision)
     assert client.tool("execute_code", code="1")["structuredContent"]["is_new_session"]
-    assert wait_for(lambda: not states(bearer)) < IDLE_SECONDS + 3
+    wait_for(lambda: not states(bearer))
+    assert ended(bearer) == [f"idle for {IDLE_SECONDS:g} s"]
 
 
 @only_in_full
@@ -73,15 +76,16 @@ def test_open_get_keeps_the_sessions_of_its_client(bearer: Bearer) -> None:
             if time.monotonic() - began > 3 * IDLE_SECONDS:
                 break
         assert states(bearer) == ["idle"]
-    assert wait_for(lambda: not states(bearer)) < IDLE_SECONDS + 3
+    wait_for(lambda: not states(bearer))
 
 
 def test_delete_of_a_protocol_session_ends_its_sessions(bearer: Bearer) -> None:
     client = RawClient.of(bearer, HANDSHAKE)
     other = bearer.session()
-    client.tool("start_session")
-    client.tool("execute_code", code="1")
-    assert client.delete() == 200
+    with client.get():  # which keeps the sessions, however slow the machine is
+        client.tool("start_session")
+        client.tool("execute_code", code="1")
+        assert client.delete() == 200
     wait_for(lambda: len(states(bearer)) == 1)
     assert ended(bearer) == ["its MCP client has ended"] * 2
     assert bearer.call("GET", f"/sessions/{other}").json()["state"] == "idle"
@@ -96,10 +100,9 @@ def ended(bearer: Bearer) -> list[str]:
 
 def test_closed_response_of_the_new_revision_stops_the_code_at_once(bearer: Bearer) -> None:
     client = RawClient.of(bearer)
-    session = client.tool("start_session")["structuredContent"]["session"]
-    with open_run(client, session=session):
+    with open_run(client, session=bearer.session()):  # one whose idle time is longer
         assert states(bearer) == ["busy"]
-    assert wait_for(lambda: states(bearer) == ["idle"]) < 3
+    wait_for(lambda: states(bearer) == ["idle"])
 
 
 def test_session_that_a_closed_response_would_have_named_ends_with_it(bearer: Bearer) -> None:
@@ -122,11 +125,12 @@ def test_client_that_is_gone_while_its_session_starts_leaves_none(bearer: Bearer
 
 def test_code_of_the_old_revision_runs_on_until_its_client_has_not_come_back(bearer: Bearer) -> None:
     client = RawClient.of(bearer, HANDSHAKE)
-    open_run(client).close()
+    with open_run(client):
+        pass
     began = time.monotonic()
     wait_for(lambda: "busy" not in states(bearer))
-    assert IDLE_SECONDS - 0.5 < time.monotonic() - began < IDLE_SECONDS + 3
-    assert wait_for(lambda: not states(bearer)) < 3
+    assert time.monotonic() - began > IDLE_SECONDS - 0.5
+    wait_for(lambda: not states(bearer))
     assert client.post("tools/list").status_code == 404
 
 
@@ -163,15 +167,16 @@ def test_server_that_stops_ends_open_streams(name: str, tmp_path: Path) -> None:
         modern, old = RawClient.of(bearer), RawClient.of(bearer, HANDSHAKE)
         session = bearer.session()
         wanted = {"resourceSubscriptions": [f"exec://session/{session}/files/x"]}
-        streams = [modern.open("subscriptions/listen", {"notifications": wanted}), old.get(), open_run(old)]
         ends: list[Any] = []
-        readers = [threading.Thread(target=read_to_end, args=(stream, ends)) for stream in streams]
-        for reader in readers:
-            reader.start()
-        began = time.monotonic()
-        stop(host.process)
-        for reader in readers:
-            reader.join(20)
+        with open_run(old) as run:
+            streams = [modern.open("subscriptions/listen", {"notifications": wanted}), old.get(), run]
+            readers = [threading.Thread(target=read_to_end, args=(stream, ends)) for stream in streams]
+            for reader in readers:
+                reader.start()
+            began = time.monotonic()
+            stop(host.process)
+            for reader in readers:
+                reader.join(20)
         assert len(ends) == 3 and time.monotonic() - began < 15
         assert "Traceback" not in host.log_text(), host.log_text()[-3000:]
 
