@@ -31,6 +31,7 @@ from .server_tokens import LIFE_SECONDS, ServerTokens
 from .service import PoolService
 from .sessions import SessionRequests
 from .settings import ExecPool
+from .token_requests import TokenRequests
 
 _CONNECT_SECONDS = 2.0
 _RENEW_SECONDS = LIFE_SECONDS / 12
@@ -111,14 +112,24 @@ class Pool:
             ended = [caller.principal] if caller.issued is not None else []
             ended += [token.principal for token in await issued.revoke_made_with(caller.credential)]
             for principal in ended:
-                await service.end_tokens_of(principal)
+                await token_requests.end_work_of(principal)
 
         watch = CredentialWatch(callers, end_work, log)
         directory, router = Directory(store.accepted, store.audit), Router(http)
         sessions = SessionRequests(settings, keeper, tokens, directory, router, watch, metrics)
         others = OtherProtocols(keeper, tokens, directory, router, sessions)
+        token_requests = TokenRequests(issued, tokens, sessions, log)
         service = PoolService(
-            keeper, tokens, sessions, others, Searches(keeper, tokens, sessions), callers, issued, watch, metrics, log
+            keeper,
+            tokens,
+            sessions,
+            others,
+            Searches(keeper, tokens, sessions),
+            callers,
+            token_requests,
+            watch,
+            metrics,
+            log,
         )
         self.checking = asyncio.create_task(sessions.open_when(check_servers(keeper, tokens, settings)))
         works = (keeper.run(), watch.run(), _renew(keeper, tokens, log))

@@ -19,13 +19,11 @@ from aiohttp import web
 from .. import __version__
 from ..aca.protocol.error_format import CODE_HEADER
 from ..aca.protocol.error_format import error_to_json as aca_error_to_json
-from ..errors import ExecError, Forbidden, InternalError, InvalidRequest, MethodNotAllowed, MissingScope, NotFound
-from ..protocol.records_json import issued_token_to_json, to_json
-from ..protocol.request_parsing import rotation_from_json, token_request_from_json
-from ..protocol.strict_json import dump_bytes, loads_strict
+from ..errors import ExecError, Forbidden, InternalError, MethodNotAllowed, NotFound
+from ..protocol.strict_json import dump_bytes
+from .answers import answer_json, read_flag
 from .callers import Callers, PoolCaller
 from .credential_watch import CredentialWatch
-from .issued_tokens import IssuedTokens
 from .keeper import Keeper
 from .metrics import PoolMetrics
 from .other_protocols import OtherProtocols
@@ -33,7 +31,8 @@ from .pool_server import ServerState
 from .router import PREFIX, NothingSent
 from .searches import Searches
 from .server_tokens import ServerTokens
-from .sessions import SessionRequests, read_body
+from .sessions import SessionRequests
+from .token_requests import TokenRequests
 
 Handler = Callable[[web.Request, PoolCaller], Awaitable[web.StreamResponse]]
 
@@ -45,7 +44,6 @@ FEATURES = (
 REQUEST_ID = "request_id"
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _OWN_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-_FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _OPENAPI = Path(__file__).parent.parent / "server" / "openapi.yaml"
 
 
@@ -54,7 +52,7 @@ class PoolService:
 
     Parameters
     ----------
-    keeper, tokens, sessions, others, searches, callers, issued, watch, metrics
+    keeper, tokens, sessions, others, searches, callers, token_requests, watch, metrics
         The parts of the pool.
     log : logging.Logger
         The pool's log.
@@ -68,7 +66,7 @@ class PoolService:
         others: OtherProtocols,
         searches: Searches,
         callers: Callers,
-        issued: IssuedTokens,
+        token_requests: TokenRequests,
         watch: CredentialWatch,
         metrics: PoolMetrics,
         log: logging.Logger,
@@ -79,7 +77,7 @@ class PoolService:
         self._others = others
         self._searches = searches
         self._callers = callers
-        self._issued = issued
+        self._token_requests = token_requests
         self._watch = watch
         self._metrics = metrics
         self._log = log
@@ -95,7 +93,7 @@ class PoolService:
         async def ready(request: web.Request) -> web.StreamResponse:
             return self._ready()
 
-        api, sessions = f"{prefix}exec/v1", self._sessions
+        api, sessions, tokens = f"{prefix}exec/v1", self._sessions, self._token_requests
         app.router.add_get(f"{api}/ready", ready)
         routes: list[tuple[str, str, Handler]] = [
             ("GET", "", self._info),
@@ -110,11 +108,11 @@ class PoolService:
             ("GET", "/executions", self._search),
             ("*", "/executions/{execution_id}", sessions.of_execution),
             ("*", "/executions/{execution_id}/{tail:(?s:.*)}", sessions.of_execution),
-            ("GET", "/tokens", self._list_tokens),
-            ("POST", "/tokens", self._create_token),
-            ("GET", "/tokens/{token_id}", self._show_token),
-            ("DELETE", "/tokens/{token_id}", self._revoke_token),
-            ("POST", "/tokens/{token_id}/rotate", self._rotate_token),
+            ("GET", "/tokens", tokens.list),
+            ("POST", "/tokens", tokens.create),
+            ("GET", "/tokens/{token_id}", tokens.show),
+            ("DELETE", "/tokens/{token_id}", tokens.revoke),
+            ("POST", "/tokens/{token_id}/rotate", tokens.rotate),
         ]
         for method, path, handler in routes:
             app.router.add_route(method, api + path, self._for_caller(handler, prefix))
@@ -209,56 +207,19 @@ class PoolService:
 
     async def _list_sessions(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
         for name in ("ended", "memory"):
-            _flag(request, name)
+            read_flag(request, name)
         sessions = await self._sessions.list_all(caller, _path(request, "sessions"), "sessions")
-        return _json({"sessions": sorted(sessions, key=lambda session: str(session["created_at"]))})
+        return answer_json({"sessions": sorted(sessions, key=lambda session: str(session["created_at"]))})
 
     async def _search(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        return _json(await self._searches.search(caller, request.query))
-
-    # --- tokens ---
-
-    async def _list_tokens(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        ended = _flag(request, "ended")
-        return _json({"tokens": [to_json(token) for token in await self._issued.list(caller, ended=ended)]})
-
-    async def _show_token(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        return _json(to_json(await self._issued.get(caller, request.match_info["token_id"])))
-
-    async def _create_token(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        _require_scope(caller, "tokens:create")
-        issued = await self._issued.create(caller, token_request_from_json(loads_strict(await read_body(request))))
-        return _json(issued_token_to_json(issued), 201)
-
-    async def _rotate_token(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        _require_scope(caller, "tokens:create")
-        body = await read_body(request)
-        overlap_seconds, expires_in_seconds = rotation_from_json(loads_strict(body) if body else {})
-        token_id = request.match_info["token_id"]
-        return _json(
-            issued_token_to_json(await self._issued.rotate(caller, token_id, overlap_seconds, expires_in_seconds))
-        )
-
-    async def _revoke_token(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        _require_scope(caller, "tokens:create")
-        token = await self._issued.revoke(caller, request.match_info["token_id"])
-        await self.end_tokens_of(token.principal)
-        return web.Response(status=204)
-
-    async def end_tokens_of(self, principal: str) -> None:
-        """Revoke a principal's tokens on all servers that answer, which ends what runs in its name."""
-        for server in self._sessions.answering():
-            try:
-                await self._tokens.revoke(server, principal)
-            except NothingSent:  # the token ends by itself within the hour
-                self._log.warning("pool: tokens of %s on %s could not be revoked", principal, server.name)
+        return answer_json(await self._searches.search(caller, request.query))
 
     # --- the pool's own figures ---
 
     def _ready(self) -> web.StreamResponse:
         has_server = any(server.state is ServerState.READY for server in self._keeper.servers.values())
         is_ready = self._sessions.is_open and has_server
-        return _json({"ready": is_ready, "draining": False}, 200 if is_ready else 503)
+        return answer_json({"ready": is_ready, "draining": False}, 200 if is_ready else 503)
 
     def _figures(self) -> dict[str, Any]:
         servers = self._keeper.servers.values()
@@ -282,7 +243,7 @@ class PoolService:
         names = {"principal": caller.principal, "display_name": caller.principal, "scopes": sorted(caller.scopes)}
         own = {"name": "jupyter_exec_ext", "version": __version__, "host": "pool", "host_version": __version__}
         trouble = self._keeper.trouble if caller.is_admin else None
-        return _json(
+        return answer_json(
             {**answer, **own, "features": list(FEATURES), "caller": names, "trouble": trouble, "pool": self._figures()}
         )
 
@@ -291,7 +252,7 @@ class PoolService:
 
     async def _load(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
         _require_reader(caller)
-        return _json({**self._figures(), "servers": self._server_rows(), "trouble": self._keeper.trouble})
+        return answer_json({**self._figures(), "servers": self._server_rows(), "trouble": self._keeper.trouble})
 
     async def _show_metrics(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
         _require_reader(caller)
@@ -357,21 +318,5 @@ def _require_reader(caller: PoolCaller) -> None:
         raise Forbidden("the figures of the pool are for the Hub's administrators")
 
 
-def _require_scope(caller: PoolCaller, scope: str) -> None:
-    if scope not in caller.scopes:
-        raise MissingScope(f"this needs the scope {scope!r}, which the token does not have")
-
-
-def _flag(request: web.Request, name: str) -> bool:
-    flag = _FLAGS.get(request.query.get(name, "false").lower())
-    if flag is None:
-        raise InvalidRequest(f"{name!r} must be true or false")
-    return flag
-
-
 def _path(request: web.Request, name: str) -> str:
     return f"{name}?{request.rel_url.raw_query_string}" if request.rel_url.raw_query_string else name
-
-
-def _json(value: Any, status: int = 200) -> web.Response:
-    return web.Response(status=status, body=dump_bytes(value), content_type="application/json")

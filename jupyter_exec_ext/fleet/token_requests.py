@@ -1,0 +1,82 @@
+"""Requests for the tokens that a pool issues."""
+
+from __future__ import annotations
+
+import logging
+
+from aiohttp import web
+
+from ..protocol.records_json import issued_token_to_json, to_json
+from ..protocol.request_parsing import rotation_from_json, token_request_from_json
+from ..protocol.strict_json import loads_strict
+from .answers import answer_json, read_flag, require_scope
+from .callers import PoolCaller
+from .issued_tokens import IssuedTokens
+from .router import NothingSent
+from .server_tokens import ServerTokens
+from .sessions import SessionRequests, read_body
+
+_SCOPE = "tokens:create"
+
+
+class TokenRequests:
+    """Handlers of ``tokens``.
+
+    Parameters
+    ----------
+    issued : IssuedTokens
+        The tokens that the pool has issued.
+    tokens : ServerTokens
+        What stands for them on the servers.
+    sessions : SessionRequests
+        Knows the servers that answer.
+    log : logging.Logger
+        The pool's log.
+    """
+
+    def __init__(
+        self, issued: IssuedTokens, tokens: ServerTokens, sessions: SessionRequests, log: logging.Logger
+    ) -> None:
+        self._issued = issued
+        self._tokens = tokens
+        self._sessions = sessions
+        self._log = log
+
+    async def list(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``GET /tokens``"""
+        tokens = await self._issued.list(caller, ended=read_flag(request, "ended"))
+        return answer_json({"tokens": [to_json(token) for token in tokens]})
+
+    async def show(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``GET /tokens/{token_id}``"""
+        return answer_json(to_json(await self._issued.get(caller, request.match_info["token_id"])))
+
+    async def create(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``POST /tokens``"""
+        require_scope(caller, _SCOPE)
+        asked = token_request_from_json(loads_strict(await read_body(request)))
+        return answer_json(issued_token_to_json(await self._issued.create(caller, asked)), 201)
+
+    async def rotate(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``POST /tokens/{token_id}/rotate``"""
+        require_scope(caller, _SCOPE)
+        body = await read_body(request)
+        overlap_seconds, expires_in_seconds = rotation_from_json(loads_strict(body) if body else {})
+        token_id = request.match_info["token_id"]
+        issued = await self._issued.rotate(caller, token_id, overlap_seconds, expires_in_seconds)
+        return answer_json(issued_token_to_json(issued))
+
+    async def revoke(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``DELETE /tokens/{token_id}``"""
+        require_scope(caller, _SCOPE)
+        token = await self._issued.revoke(caller, request.match_info["token_id"])
+        await self.end_work_of(token.principal)
+        return web.Response(status=204)
+
+    async def end_work_of(self, principal: str) -> None:
+        """Revoke a principal's tokens on all servers that answer, which ends what runs in its name."""
+        for server in self._sessions.answering():
+            try:
+                await self._tokens.revoke(server, principal)
+            except NothingSent:  # the token ends by itself within the hour
+                self._log.warning("pool: tokens of %s on %s could not be revoked", principal, server.name)
