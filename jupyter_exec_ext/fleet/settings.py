@@ -59,7 +59,7 @@ class ExecPool(LoggingConfigurable):
     ).tag(config=True)
     lost_after_seconds = Float(
         30.0,
-        min=1.0,
+        min=0.0,
         help="A server that does not answer for this long is lost: its executions end as 'server_lost', and the pool "
         "stops it.",
     ).tag(config=True)
