@@ -10,16 +10,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import requests
 import yaml
-from prometheus_client import REGISTRY
+from prometheus_client import REGISTRY, Metric
 
 from jupyter_exec_ext.audit import metrics_and_events
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.errors import ExecError
+from jupyter_exec_ext.fleet.metrics import PoolMetrics
 from jupyter_exec_ext.models import ExecutionState
 from tests.docs.admin import SECONDS, page
 from tests.docs.blocks import DOCS
@@ -34,7 +36,7 @@ RULES = yaml.safe_load((FILES / "alerts.yml").read_text())["groups"][0]["rules"]
 #: Metrics that Prometheus makes for each target itself.
 _OF_PROMETHEUS = {"up"}
 _SUFFIXES = {"counter": ["_total"], "gauge": [""], "histogram": ["_bucket", "_count", "_sum"]}
-_METRIC = re.compile(r"\b(?:(?:jupyter|process|python|http)_\w+|up)\b")
+_METRIC = re.compile(r"\b(?:(?:jupyter|exec_pool|process|python|http)_\w+|up)\b")
 
 
 def dashboard_queries() -> list[str]:
@@ -45,10 +47,19 @@ def queries() -> list[str]:
     return [*dashboard_queries(), *(rule["expr"] for rule in RULES)]
 
 
+def pool_metrics() -> list[Metric]:
+    """Return the metrics of a pool without servers."""
+    metrics = PoolMetrics()
+    keeper: Any = SimpleNamespace(servers={}, count_free_places=lambda: 0, lost_servers=0, failed_starts=0)
+    metrics.watch(keeper)
+    return list(metrics.registry.collect())
+
+
 def exported_names() -> set[str]:
-    """Return the names of all series that a server with the extension exports."""
+    """Return the names of all series that a server with the extension, or a pool, exports."""
     assert metrics_and_events.EXECUTIONS  # its import registers them
-    return {f"{metric.name}{suffix}" for metric in REGISTRY.collect() for suffix in _SUFFIXES.get(metric.type, [])}
+    exported = [*REGISTRY.collect(), *pool_metrics()]
+    return {f"{metric.name}{suffix}" for metric in exported for suffix in _SUFFIXES.get(metric.type, [])}
 
 
 def metrics_in(text: str) -> set[str]:
@@ -67,9 +78,16 @@ def test_every_metric_in_dashboard_and_alerts_is_exported() -> None:
 
 def test_dashboard_shows_every_metric_of_the_package() -> None:
     ours = {metric.name for metric in REGISTRY.collect() if metric.name.startswith("jupyter_exec_")}
+    ours |= {metric.name for metric in pool_metrics()}
     shown = {name for query in dashboard_queries() for name in metrics_in(query)}
     for name in ours:
         assert any(one == name or one.startswith(f"{name}_") for one in shown), name
+
+
+def test_reference_has_every_metric_of_a_pool() -> None:
+    reference = (DOCS / "reference" / "metrics.md").read_text()
+    named = set(re.findall(r"^\| `(exec_pool_\w+?)(?:_total)?(?:\{\w+\})?` \|", reference, re.MULTILINE))
+    assert named == {metric.name for metric in pool_metrics()}
 
 
 def test_every_label_value_is_one_that_can_occur() -> None:
@@ -153,6 +171,8 @@ def test_prometheus_collects_what_the_page_says(tmp_path: Path) -> None:
 def assert_every_query_has_an_answer(url: str, host: Host) -> None:
     """Evaluate each query of the dashboard; those that need no second sample or refusal have a result."""
     for query in dashboard_queries():
+        if "exec_pool_" in query:  # there is no pool here; `tests/fleet/test_metrics.py` has one's figures
+            continue
         exact = query.replace("$__rate_interval", "1m").replace("$instance", ".*")
         samples = ask(url, exact)
         if "rate(" not in query and "increase(" not in query:
