@@ -6,13 +6,13 @@ import hashlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..auth.rate_limiter import Budget
 from ..auth.scopes import ALL_SCOPES
 from ..auth.token_format import PREFIX
-from ..errors import Forbidden, MissingScope, TooManyAttempts, Unauthenticated, Unavailable
+from ..errors import Forbidden, MissingScope, TokenRevoked, TooManyAttempts, Unauthenticated, Unavailable
 from ..models import StoredToken
 from .issued_tokens import IssuedTokens
 
@@ -72,10 +72,11 @@ class PoolCaller:
 class _Known:
     """A Hub token that was used, with the Hub's last word on it."""
 
-    text: str
-    model: Mapping[str, Any] | None
-    asked_at: float
-    confirmed_at: float
+    text: str = field(repr=False)
+    model: Mapping[str, Any] | None = None
+    asked_at: float = 0.0
+    confirmed_at: float = 0.0
+    credential: str = ""
 
 
 class Callers:
@@ -102,6 +103,7 @@ class Callers:
         self._policies = policies
         self._stale_seconds = stale_seconds
         self._known: dict[str, _Known] = {}
+        self._by_credential: dict[str, _Known] = {}
         self._attempts = Budget(_ATTEMPTS_AT_ONCE, _ATTEMPTS_PER_MINUTE, _MAX_KNOWN)
 
     async def authenticate(self, authorization: str, address: str) -> PoolCaller:
@@ -122,15 +124,20 @@ class Callers:
                 "no token was given; send a JupyterHub token, or one of the pool's, as 'Authorization: Bearer TOKEN'"
             )
         if match[1].startswith(PREFIX):
-            return self._issued_caller(match[1], address)
+            return await self._issued_caller(match[1], address)
         model = await self._model(match[1], address)
         return self._hub_caller(model, match[1])
 
-    def _issued_caller(self, text: str, address: str) -> PoolCaller:
+    async def _issued_caller(self, text: str, address: str) -> PoolCaller:
         stored = self._issued.find(text)
         if stored is None:
             raise self._wrong(address)
         creator = stored.user
+        # The Hub can be asked about a token that was used since the pool was started.
+        known = self._by_credential.get(str(creator["credential"]))
+        if known is not None and not await self._is_good(known):
+            await self._issued.revoke_made_with(str(creator["credential"]))
+            raise TokenRevoked("the JupyterHub token that made this token has ended; ask for another one")
         policy = str(creator["policy"])
         return PoolCaller(
             f"{creator['principal']}/{stored.token.id}",
@@ -167,16 +174,22 @@ class Callers:
         if known is None:
             if self._attempts.left(address, time.monotonic()) < 1:  # each unknown token costs the Hub a request
                 raise self._wrong(address)
-            known = _Known(text, None, 0.0, 0.0)
-        if time.monotonic() - known.asked_at > FRESH_SECONDS:
-            await self._ask(known)
-        if known.model is None:
+            known = _Known(text)
+        if not await self._is_good(known):
             self._known.pop(digest, None)
             raise self._wrong(address)
+        assert known.model is not None  # or it would not be good
         if digest not in self._known and len(self._known) >= _MAX_KNOWN:
-            self._known.pop(next(iter(self._known)))
-        self._known[digest] = known
+            first = self._known.pop(next(iter(self._known)))
+            self._by_credential.pop(first.credential, None)
+        self._known[digest] = self._by_credential[known.credential] = known
         return known.model
+
+    async def _is_good(self, known: _Known) -> bool:
+        """Return whether a Hub token is good, by the Hub's word of the last `FRESH_SECONDS`."""
+        if time.monotonic() - known.asked_at > FRESH_SECONDS:
+            await self._ask(known)
+        return known.model is not None
 
     async def _ask(self, known: _Known) -> None:
         asked_at = time.monotonic()
@@ -189,19 +202,21 @@ class Callers:
                 raise
             return
         known.asked_at = known.confirmed_at = asked_at
+        if known.model is not None:
+            known.credential = str(known.model.get("token_id") or _digest(known.text))
 
     async def is_ended(self, credential: str) -> bool:
         """Return whether a token has ended, as far as the Hub can be asked."""
         if self._issued.is_ended(credential):
             return True
-        for known in list(self._known.values()):
-            if known.model is not None and credential == (known.model.get("token_id") or _digest(known.text)):
-                try:
-                    await self._ask(known)
-                except Unavailable:
-                    return True
-                return known.model is None
-        return False
+        known = self._by_credential.get(credential)
+        if known is None:
+            return False
+        try:
+            await self._ask(known)
+        except Unavailable:
+            return True
+        return known.model is None
 
 
 def _digest(text: str) -> str:

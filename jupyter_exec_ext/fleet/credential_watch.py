@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +26,7 @@ class _Work:
 
     caller: PoolCaller
     requests: set[asyncio.Task[Any]] = field(default_factory=set)
-    executions: OrderedDict[str, None] = field(default_factory=OrderedDict)
+    executions: OrderedDict[str, float] = field(default_factory=OrderedDict)  # with the time of their acceptance
 
 
 class CredentialWatch:
@@ -35,14 +36,19 @@ class CredentialWatch:
     ----------
     callers : Callers
         Knows whether a token has ended.
+    may_run : callable
+        Returns whether an execution that was accepted at a time of the monotonic clock may still run.
     end_work : callable
         Called once with the bearer of a token that has ended, and the ids of its latest executions.
     log : logging.Logger
         The pool's log.
     """
 
-    def __init__(self, callers: Callers, end_work: EndWork, log: logging.Logger) -> None:
+    def __init__(
+        self, callers: Callers, may_run: Callable[[str, float], bool], end_work: EndWork, log: logging.Logger
+    ) -> None:
         self._callers = callers
+        self._may_run = may_run
         self._end_work = end_work
         self._log = log
         self._work: dict[str, _Work] = {}
@@ -64,7 +70,7 @@ class CredentialWatch:
     def note_execution(self, caller: PoolCaller, execution_id: str) -> None:
         """Remember an execution, so that it is cancelled when the caller's token ends."""
         work = self._work.setdefault(caller.credential, _Work(caller))
-        work.executions[execution_id] = None
+        work.executions[execution_id] = time.monotonic()
         if len(work.executions) > _MAX_EXECUTIONS:
             work.executions.popitem(last=False)
 
@@ -77,6 +83,11 @@ class CredentialWatch:
     async def _check(self, credential: str) -> None:
         work = self._work.get(credential)
         if work is None:
+            return
+        for execution_id in [each for each, at in work.executions.items() if not self._may_run(each, at)]:
+            del work.executions[execution_id]
+        if not work.requests and not work.executions:  # nobody need be asked
+            del self._work[credential]
             return
         creator = work.caller.creator
         credentials = [credential] if creator is None else [credential, creator.credential]

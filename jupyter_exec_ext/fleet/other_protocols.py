@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections import defaultdict
 from typing import Any
+from urllib.parse import urlencode
 
 from aiohttp import web
 from multidict import CIMultiDictProxy
@@ -101,8 +102,8 @@ class OtherProtocols:
                 return False
             secret = await self._tokens.secret(server, caller)
             try:
-                path = f"../aca{pool}/session?identifier={request.rel_url.raw_query_string and identifier}"
-                await self._tokens.call(server, "GET", path, secret)
+                query = urlencode({"identifier": identifier, "api-version": request.query.get("api-version", "")})
+                await self._tokens.call(server, "GET", f"../aca{pool}/session?{query}", secret)
             except NothingSent as error:
                 raise unreachable(server) from error
             except ExecError:

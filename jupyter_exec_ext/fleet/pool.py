@@ -15,6 +15,7 @@ from aiohttp import web
 
 from ..errors import ExecError, Unavailable
 from ..store.store import ExecStore
+from .approvals import Approvals
 from .callers import Callers, PoolCaller
 from .credential_watch import CredentialWatch
 from .directory import Directory, server_in
@@ -28,6 +29,7 @@ from .router import NothingSent, Router
 from .searches import Searches
 from .server_checks import check_servers
 from .server_tokens import LIFE_SECONDS, ServerTokens
+from .server_watch import PROBE_SECONDS
 from .service import PoolService
 from .sessions import SessionRequests
 from .settings import ExecPool
@@ -114,8 +116,15 @@ class Pool:
             for principal in ended:
                 await token_requests.end_work_of(principal)
 
-        watch = CredentialWatch(callers, end_work, log)
-        directory, router = Directory(store.accepted, store.audit), Router(http)
+        def may_run(execution_id: str, accepted_at: float) -> bool:
+            server = keeper.servers.get(server_in(execution_id) or "")
+            if server is None or server.load is None:
+                return False
+            is_idle = not (server.load.running or server.load.queued)
+            return not is_idle or server.answered_at < accepted_at + PROBE_SECONDS
+
+        watch = CredentialWatch(callers, may_run, end_work, log)
+        directory, router = Directory(store.accepted, store.audit), Router(http, tokens.note_refused)
         sessions = SessionRequests(settings, keeper, tokens, directory, router, watch, metrics)
         others = OtherProtocols(keeper, tokens, directory, router, sessions)
         token_requests = TokenRequests(issued, tokens, sessions, log)
@@ -125,6 +134,7 @@ class Pool:
             sessions,
             others,
             Searches(keeper, tokens, sessions),
+            Approvals(keeper, tokens, sessions),
             callers,
             token_requests,
             watch,

@@ -12,7 +12,7 @@ from yarl import URL
 
 from ..client.api.answers import error_from
 from ..client.api.steps import Reply
-from ..errors import ExecError, InvalidRequest, ServerUnreachable
+from ..errors import ExecError, InvalidRequest, ServerUnreachable, Unavailable
 from .pool_server import Server
 
 #: Key of a request: the path that the pool is served below, with a slash at both ends.
@@ -59,10 +59,13 @@ class Router:
     ----------
     http : aiohttp.ClientSession
         Connections to the servers; it does not decompress.
+    on_refused_secret : callable
+        Called with a server and a secret that it does not know.
     """
 
-    def __init__(self, http: aiohttp.ClientSession) -> None:
+    def __init__(self, http: aiohttp.ClientSession, on_refused_secret: Callable[[Server, str], None]) -> None:
         self._http = http
+        self._on_refused_secret = on_refused_secret
 
     async def forward(
         self,
@@ -89,6 +92,8 @@ class Router:
         ------
         NothingSent, Refused
             If another server may be asked.
+        Unavailable
+            If the caller's token on the server is not good any more.
         ServerUnreachable
             If the server does not answer any more. The client is told only of a request that changes nothing; the
             connection of another one is cut, since an answer would say that the server has not got it.
@@ -129,6 +134,11 @@ class Router:
             async with self._http.request(
                 incoming.method, url, headers=headers, data=data, allow_redirects=False
             ) as answer:
+                if answer.status == 401:
+                    self._on_refused_secret(server, secret)
+                    raise Unavailable(
+                        f"the server {server.name} did not know the pool's token; try again", retry_after_seconds=1
+                    )
                 if answer.status in (429, 503) and refusals:
                     error = error_from(Reply(answer.status, _lower(answer.headers), await answer.read()))
                     if error.code in refusals:

@@ -160,6 +160,12 @@ class ServerTokens:
                 above = next((tokens[n] for n in tokens if _principal_in(server, n) == creator and n != name), None)
                 await self._renew(server, held, above)
 
+    def note_refused(self, server: Server, secret: str) -> None:
+        """Have a token renewed before its next use, since its server did not know its secret."""
+        for held in self._held.get(server.name, {}).values():
+            if held.secret == secret:
+                held.renew_at = 0.0
+
     def forget(self, server_name: str) -> None:
         """Forget the tokens of a server that has ended."""
         self._held.pop(server_name, None)

@@ -19,9 +19,10 @@ from aiohttp import web
 from .. import __version__
 from ..aca.protocol.error_format import CODE_HEADER
 from ..aca.protocol.error_format import error_to_json as aca_error_to_json
-from ..errors import ExecError, Forbidden, InternalError, MethodNotAllowed, NotFound
+from ..errors import ExecError, InternalError, MethodNotAllowed, NotFound
 from ..protocol.strict_json import dump_bytes
 from .answers import answer_json, read_flag
+from .approvals import Approvals, require_admin
 from .callers import Callers, PoolCaller
 from .credential_watch import CredentialWatch
 from .keeper import Keeper
@@ -52,7 +53,7 @@ class PoolService:
 
     Parameters
     ----------
-    keeper, tokens, sessions, others, searches, callers, token_requests, watch, metrics
+    keeper, tokens, sessions, others, searches, approvals, callers, token_requests, watch, metrics
         The parts of the pool.
     log : logging.Logger
         The pool's log.
@@ -65,6 +66,7 @@ class PoolService:
         sessions: SessionRequests,
         others: OtherProtocols,
         searches: Searches,
+        approvals: Approvals,
         callers: Callers,
         token_requests: TokenRequests,
         watch: CredentialWatch,
@@ -76,6 +78,7 @@ class PoolService:
         self._sessions = sessions
         self._others = others
         self._searches = searches
+        self._approvals = approvals
         self._callers = callers
         self._token_requests = token_requests
         self._watch = watch
@@ -108,6 +111,8 @@ class PoolService:
             ("GET", "/executions", self._search),
             ("*", "/executions/{execution_id}", sessions.of_execution),
             ("*", "/executions/{execution_id}/{tail:(?s:.*)}", sessions.of_execution),
+            ("GET", "/approvals", self._approvals.list),
+            ("POST", "/approvals/{execution_id}", self._approvals.decide),
             ("GET", "/tokens", tokens.list),
             ("POST", "/tokens", tokens.create),
             ("GET", "/tokens/{token_id}", tokens.show),
@@ -251,11 +256,11 @@ class PoolService:
         return web.Response(body=_OPENAPI.read_bytes(), content_type="application/yaml")
 
     async def _load(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        _require_reader(caller)
+        require_admin(caller)
         return answer_json({**self._figures(), "servers": self._server_rows(), "trouble": self._keeper.trouble})
 
     async def _show_metrics(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        _require_reader(caller)
+        require_admin(caller)
         return web.Response(body=self._metrics.text(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
     def _server_rows(self) -> list[dict[str, Any]]:
@@ -271,7 +276,7 @@ class PoolService:
         ]
 
     async def _status_page(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
-        _require_reader(caller)
+        require_admin(caller)
         rows = "".join(
             f"<tr>{''.join(f'<td>{html.escape(str(value))}</td>' for value in row.values())}</tr>"
             for row in self._server_rows()
@@ -311,11 +316,6 @@ def _token_of_dialog(authorization: str) -> str:
         return f"Bearer {base64.b64decode(encoded).decode().partition(':')[2]}"
     except ValueError:
         return ""
-
-
-def _require_reader(caller: PoolCaller) -> None:
-    if not caller.is_admin:
-        raise Forbidden("the figures of the pool are for the Hub's administrators")
 
 
 def _path(request: web.Request, name: str) -> str:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import json
 import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,15 @@ import requests
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.client import JupyterConnectionInfo
-from jupyter_exec_ext.errors import MissingScope, NotFound, PoolFull, SessionEnded, Unauthenticated
+from jupyter_exec_ext.errors import (
+    ExecError,
+    Forbidden,
+    MissingScope,
+    NotFound,
+    PoolFull,
+    SessionEnded,
+    Unauthenticated,
+)
 from jupyter_exec_ext.models import AuditRecord
 from jupyter_exec_ext.protocol.record_ids import parse_id
 from jupyter_exec_ext.store.audit_table import AuditReader
@@ -163,6 +171,32 @@ def test_placements_are_in_the_audit_trail(pool: PoolHost, client: ExecClient) -
     assert record.principal == "user:alice"
 
 
+def test_code_that_waits_is_for_administrators_to_see(pool: PoolHost, client: ExecClient) -> None:
+    with ExecClient(pool.owner) as admin:
+        assert admin.approvals.list() == []
+    with pytest.raises(Forbidden):
+        client.approvals.list()
+
+
+def test_a_token_ends_with_the_hub_token_that_made_it(pool: PoolHost) -> None:
+    assert pool.hub is not None
+    made = pool.hub.api("POST", "/users/bob/tokens", note="to be revoked")
+    with ExecClient(replace(pool.info, token=made["token"])) as bob:
+        issued = bob.tokens.create("agent", ["sessions:create", "sessions:read", "executions:create"])
+        agent = replace(pool.info, token=issued.text)
+        with ExecClient(agent) as client, ThreadPoolExecutor() as threads:
+            session = client.session()
+            running = threads.submit(session.run, "import time; time.sleep(60)")
+            wait_until(lambda: pool.figures()["running"] >= 1, 30)
+            pool.hub.api("DELETE", f"/users/bob/tokens/{made['id']}")
+            wait_until(lambda: call(agent, "GET", "v1/sessions").status_code == 401, 15)
+            wait_until(lambda: pool.figures()["running"] == 0, 15)
+            with pytest.raises(ExecError):
+                running.result(30)
+        with pytest.raises(Unauthenticated):
+            bob.list_sessions()
+
+
 # --- limits ---
 
 
@@ -185,7 +219,7 @@ def test_a_full_pool_says_which_limit_and_when_to_come_again(pool: PoolHost, cli
         "name": "sessions",
         "value": number,
     }
-    with concurrent.futures.ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor() as threads:
         waiting = threads.submit(
             requests.post,
             f"{pool.info.url}exec/v1/sessions",
@@ -203,7 +237,7 @@ def test_a_full_pool_says_which_limit_and_when_to_come_again(pool: PoolHost, cli
 def test_what_a_killed_server_had_is_lost_and_said_to_be(pool: PoolHost, client: ExecClient) -> None:
     session = client.session()
     name = server_of(session.id)
-    with concurrent.futures.ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor() as threads:
         running = threads.submit(session.run, "import time; time.sleep(60)")
         wait_until(lambda: pool.figures()["running"] >= 1, 30)
         os.kill(pool.pid_of(name), signal.SIGKILL)
@@ -221,7 +255,7 @@ def test_what_a_killed_server_had_is_lost_and_said_to_be(pool: PoolHost, client:
 def test_runs_and_streams_go_on_when_the_pool_is_killed(pool: PoolHost, client: ExecClient) -> None:
     session, streaming = client.session(), client.session()
     code = "import time\nfor n in range(30):\n    print(n, flush=True)\n    time.sleep(0.1)"
-    with concurrent.futures.ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor() as threads:
         run = threads.submit(session.run, code)
         stream = threads.submit(lambda: [event.seq for event in streaming.stream(code)])
         wait_until(lambda: pool.figures()["running"] >= 2, 30)
@@ -245,7 +279,7 @@ def test_the_aca_protocols_identifiers_stay_on_their_servers_also_after_a_restar
         return json.dumps(answer.json())
 
     names = [f"agent{n}" for n in range(4)]
-    with concurrent.futures.ThreadPoolExecutor(8) as threads:
+    with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda name: run(name, f"x = {name!r}"), names * 2))
     pool.process.kill()
     pool.process.wait()

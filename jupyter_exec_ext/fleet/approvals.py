@@ -1,0 +1,62 @@
+"""Code that waits for a person's approval, on all servers of a pool: for the Hub's administrators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiohttp import web
+
+from ..errors import ExecutionNotFound, Forbidden
+from ..protocol.strict_json import loads_strict
+from .answers import answer_json
+from .callers import PoolCaller
+from .directory import server_in
+from .keeper import Keeper
+from .pool_server import AWAY
+from .router import NothingSent, unreachable
+from .server_tokens import ServerTokens
+from .sessions import SessionRequests, read_body
+
+
+class Approvals:
+    """Handlers of ``approvals``. The pool asks in its own name, since only the owner of a server decides there.
+
+    Parameters
+    ----------
+    keeper, tokens, sessions
+        The parts of the pool.
+    """
+
+    def __init__(self, keeper: Keeper, tokens: ServerTokens, sessions: SessionRequests) -> None:
+        self._keeper = keeper
+        self._tokens = tokens
+        self._sessions = sessions
+
+    async def list(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``GET /approvals``"""
+        require_admin(caller)
+        waiting: list[Any] = []
+        for server in self._sessions.answering():
+            try:
+                waiting += (await self._tokens.call(server, "GET", "approvals"))["executions"]
+            except NothingSent:
+                continue
+        return answer_json({"executions": waiting})
+
+    async def decide(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``POST /approvals/{execution_id}``"""
+        require_admin(caller)
+        execution_id = request.match_info["execution_id"]
+        server = self._keeper.servers.get(server_in(execution_id) or "")
+        if server is None:
+            raise ExecutionNotFound(f"there is no execution {execution_id!r}")
+        if server.state in AWAY:
+            raise unreachable(server)
+        answer = loads_strict(await read_body(request))
+        return answer_json(await self._tokens.call(server, "POST", f"approvals/{execution_id}", None, answer))
+
+
+def require_admin(caller: PoolCaller) -> None:
+    """Raise `Forbidden` for everybody but an administrator of the Hub."""
+    if not caller.is_admin:
+        raise Forbidden("this is for the Hub's administrators")
