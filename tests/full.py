@@ -151,7 +151,7 @@ class Part:
     run: Callable[[Options], Result]
 
 
-_PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp")
+_PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp", "fleet")
 _MCP_ENDPOINT = ("endpoint", "gone_clients", "matrix", "restarts")
 _MCP_PARTS = (*_MCP_ENDPOINT, "conformance", "figures")
 PARTS = {
@@ -253,6 +253,11 @@ PARTS = {
         "10,000 messages of the Model Context Protocol that no client would send",
         "5 min",
         _run_pytest(["tests/faults/test_fuzz_mcp.py"]),
+    ),
+    "pool": Part(
+        "a pool of servers at a JupyterHub: its parts killed, bursts, a full pool, and identifiers",
+        "25 min",
+        _run_pytest(["tests/fleet"]),
     ),
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",

@@ -230,14 +230,12 @@ class SessionRequests:
                 return await self._router.forward(
                     request, server, secret, body=body, on_answer=note, refusals=_TRY_NEXT
                 )
-            except Refused as refused:
-                last = refused.error
-            except NothingSent:
-                last = unreachable(server)
+            except (Refused, NothingSent) as error:
+                last = error.error if isinstance(error, Refused) else unreachable(server)
+                self._keeper.note_failure(server.name)  # before the place is free for somebody who waits
             finally:
                 reservation.done(is_kept=False)
             self._directory.note_not_sent(key)
-            self._keeper.note_failure(server.name)
             tried.add(server.name)
 
     def _note_placed(

@@ -1,0 +1,107 @@
+"""Runs and streams through a pool while its parts are killed: 10 of each, whole afterwards. Runs in full only."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psutil
+import pytest
+import requests
+
+from jupyter_exec_ext import AsyncExecClient
+from jupyter_exec_ext.models import StreamEvent
+from tests.support.full import only_in_full
+from tests.support.hubs import HubHost
+from tests.support.pools import PoolHost, running_pool
+from tests.support.waiting import wait_until
+
+COUNT = 10
+pytestmark = [
+    pytest.mark.needs("configurable-http-proxy"),
+    pytest.mark.needs("sandbox"),
+    pytest.mark.timeout(600),
+    only_in_full,
+]
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolHost]:
+    settings = {"min_servers": 2, "max_servers": 2, "spare_sessions": 0, "policies": {"custom:exec:run": "many"}}
+    policy = '--ExecEngine.policies={"many": {"base": "trusted", "isolation": "sandbox"}}'
+    with running_pool(tmp_path_factory.mktemp("pool"), settings, [policy]) as pool:
+        wait_until(lambda: pool.states()["ready"] == 2, 60)
+        yield pool
+
+
+def kill_pool(pool: PoolHost, seconds: float) -> None:
+    pool.process.kill()
+    pool.process.wait()
+    time.sleep(seconds)
+    pool.start()
+
+
+def kill_hub(pool: PoolHost, seconds: float) -> None:
+    hub = pool.hub
+    assert hub is not None
+    old = psutil.Process(hub.process.pid)
+    command, environment, directory = old.cmdline(), old.environ(), old.cwd()
+    hub.process.kill()
+    hub.process.wait()
+    time.sleep(seconds)
+    with hub.log.open("ab") as log:
+        hub.process = subprocess.Popen(command, env=environment, cwd=directory, stdout=log, stderr=log)
+    wait_until(lambda: answers(hub), 60)
+
+
+def answers(hub: HubHost) -> bool:
+    try:
+        return requests.get(f"{hub.hub_url}api", timeout=5).ok
+    except requests.RequestException:
+        return False
+
+
+def kill_proxy(pool: PoolHost, seconds: float) -> None:
+    """Kill the Hub's proxy, which the Hub starts again by itself; the pool does not need it for what runs."""
+    (proxy,) = [each for each in psutil.process_iter(["cmdline"]) if is_proxy_of(pool, each)]
+    proxy.kill()
+    time.sleep(seconds)
+
+
+def is_proxy_of(pool: PoolHost, process: psutil.Process) -> bool:
+    command = process.info["cmdline"] or []
+    assert pool.hub is not None
+    return any("configurable-http-proxy" in word for word in command) and str(pool.hub.info.port) in command
+
+
+async def collect(session: Any, code: str) -> str:
+    """Return what a stream printed; its events have all numbers once."""
+    events = [event async for event in session.stream(code)]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    return "".join(event.text for event in events if isinstance(event, StreamEvent))
+
+
+@pytest.mark.parametrize(
+    ("kill", "seconds"),
+    [(kill_pool, 0.0), (kill_pool, 5.0), (kill_proxy, 1.0), (kill_hub, 5.0), (kill_hub, 40.0), (kill_hub, 120.0)],
+)
+async def test_runs_and_streams_are_whole(pool: PoolHost, kill: Any, seconds: float) -> None:
+    number = round(10 * (seconds + 4))
+    code = f"import time\nfor i in range({number}):\n    print(i, flush=True)\n    time.sleep(0.1)"
+    printed = "".join(f"{n}\n" for n in range(number))
+    async with AsyncExecClient(pool.info) as client:
+        sessions = [await client.session() for _ in range(2 * COUNT)]
+        runs = [asyncio.ensure_future(session.run(code)) for session in sessions[:COUNT]]
+        streams = [asyncio.ensure_future(collect(session, code)) for session in sessions[COUNT:]]
+        await asyncio.sleep(1.0)  # into the middle of them
+        await asyncio.to_thread(kill, pool, seconds)
+        assert [(await run).stdout for run in runs] == [printed] * COUNT
+        assert [await stream for stream in streams] == [printed] * COUNT
+        # Nothing ran twice, and nothing is left that runs.
+        assert [len(await session.list_executions()) for session in sessions] == [1] * (2 * COUNT)
+        for session in sessions:
+            await session.close()
+    print(f"\n{kill.__name__} {seconds:g} s: {2 * COUNT} of {2 * COUNT} whole")
