@@ -7,9 +7,7 @@ import time
 from collections import OrderedDict
 from typing import Any, NamedTuple, TypeVar
 
-from ..models import Execution, ExecutionState
 from ..protocol.record_ids import new_id, parse_id
-from ..protocol.records_json import utc_timestamp
 from ..store.accepted_executions import AcceptedExecution, AcceptedExecutions
 from ..store.audit_trail import AuditLog
 from .placement import is_pool_server
@@ -132,17 +130,3 @@ def server_in_mcp(message: Any) -> str | None:
         if match is not None:
             return server_in(match[0])
     return None
-
-
-def as_lost(accepted: AcceptedExecution) -> Execution:
-    """Return the record of an execution whose server is lost: what the pool knows of it."""
-    return Execution(
-        accepted.id,
-        accepted.session_id,
-        ExecutionState.SERVER_LOST,
-        "",
-        utc_timestamp(accepted.accepted_at),
-        finished_at=utc_timestamp(time.time()),
-        reason=f"the pool's server {accepted.server} has ended or does not come back; the code may have run in part",
-        session_state_preserved=False,
-    )

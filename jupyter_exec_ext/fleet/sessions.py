@@ -17,26 +17,23 @@ from ..errors import (
     ExecError,
     ExecutionNotFound,
     InvalidRequest,
-    OutputExpired,
     PayloadTooLarge,
     PoolFull,
     PrincipalFull,
+    ServerUnreachable,
     SessionEnded,
     SessionNotFound,
     Unavailable,
 )
-from ..models import EndEvent
-from ..protocol.records_json import event_to_json, to_json, utc_timestamp
-from ..protocol.sse import MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
-from ..protocol.strict_json import dump_bytes, dumps
-from ..store.accepted_executions import AcceptedExecution
+from ..protocol.strict_json import dumps
 from .callers import PoolCaller, require_runner
 from .credential_watch import CredentialWatch
-from .directory import Directory, RunKey, as_lost, server_in
+from .directory import Directory, RunKey, server_in
 from .keeper import Keeper
+from .lost_executions import answer_lost
 from .metrics import PoolMetrics
 from .pool_server import AWAY, Reservation, Server, ServerState
-from .router import PREFIX, NothingSent, Refused, Router, unreachable
+from .router import NothingSent, Refused, Router, unreachable
 from .server_tokens import ServerTokens
 from .settings import ExecPool
 
@@ -123,7 +120,7 @@ class SessionRequests:
         self._require_lost(server)
         lost = await self._directory.lost_run(key)
         assert lost is not None  # `server_of_run` has found it
-        return await answer_lost(request, lost)
+        return answer_lost(request, lost)
 
     async def of_session(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
         """``/sessions/{session_id}`` and all below it."""
@@ -138,7 +135,7 @@ class SessionRequests:
             self._require_lost(server)
             lost = await self._directory.lost_run(key)
             if lost is not None:
-                return await answer_lost(request, lost)
+                return answer_lost(request, lost)
             raise SessionEnded(f"the session has ended: its server {name} has ended or was given up; start another one")
         if not await self._tokens.has_token(server, caller):
             raise SessionNotFound(f"there is no session {session_id!r}")
@@ -162,7 +159,7 @@ class SessionRequests:
         lost = await self._directory.lost_execution(execution_id)
         if lost is None or not caller.may_see(lost.principal):
             raise ExecutionNotFound(f"there is no execution {execution_id!r}")
-        return await answer_lost(request, lost)
+        return answer_lost(request, lost)
 
     # --- what other protocols need, too ---
 
@@ -255,7 +252,7 @@ class SessionRequests:
 
     async def reserve(self, caller: PoolCaller, request: web.Request, excluded: Collection[str] = ()) -> Reservation:
         """Reserve a place for a session; with ``Prefer: wait=N``, wait for one."""
-        if not self.is_open:
+        if not (self.is_open and self._keeper.is_ready.is_set()):
             raise Unavailable("the pool's servers are still being checked; try again soon", retry_after_seconds=1)
         principal = (caller.creator or caller).principal
         await self._require_share(caller, principal)
@@ -283,9 +280,11 @@ class SessionRequests:
             )
 
     def _require_lost(self, server: Server | None) -> None:
-        """Raise `ServerUnreachable` for a server that is away and may come back."""
+        """Raise `ServerUnreachable` for a server that is away and may come back, or is not known yet."""
         if server is not None and server.state is ServerState.UNREACHABLE:
             raise unreachable(server)
+        if not self._keeper.is_ready.is_set():
+            raise ServerUnreachable("the pool was just started, and asks for its servers", retry_after_seconds=1)
 
     async def list_all(self, caller: PoolCaller, path: str, name: str) -> list[Any]:
         """Return the items of a list on all servers that answer and where the caller has a token.
@@ -327,22 +326,3 @@ def _idempotency_key(request: web.Request) -> str:
     if key and not _KEY.fullmatch(key):
         raise InvalidRequest("'Idempotency-Key' must be 1 to 255 visible ASCII characters")
     return key
-
-
-async def answer_lost(request: web.Request, accepted: AcceptedExecution) -> web.StreamResponse:
-    """Answer a request for an execution whose server is lost, in the form that the caller wants."""
-    if "/outputs/" in request.path:
-        raise OutputExpired("the server that had this output has ended or was given up")
-    execution = as_lost(accepted)
-    accept = request.headers.get("Accept", "")
-    is_stream = request.path.endswith("/events") or MEDIA_TYPE in accept or NDJSON_MEDIA_TYPE in accept
-    location = {"Location": f"{request[PREFIX]}exec/v1/executions/{accepted.id}"}
-    if not is_stream:
-        return web.Response(body=dump_bytes(to_json(execution)), content_type="application/json", headers=location)
-    read = request.headers.get("Last-Event-ID") or request.query.get("after") or "0"
-    seq = (int(read) if read.isdecimal() and len(read) <= 16 else 0) + 1
-    event = EndEvent(execution=execution)
-    line = dump_bytes(event_to_json(event, seq, utc_timestamp(time.time())))
-    if NDJSON_MEDIA_TYPE in accept:
-        return web.Response(body=line + b"\n", content_type=NDJSON_MEDIA_TYPE, headers=location)
-    return web.Response(body=b"".join(encode_event(seq, event.type, line)), content_type=MEDIA_TYPE, headers=location)

@@ -10,11 +10,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 import requests
 
 from jupyter_exec_ext.client import JupyterConnectionInfo
@@ -119,8 +120,22 @@ def running_pool(
                 yield pool
             finally:
                 stop(pool.process)
+                stop(hub.process)  # a test may have started it again
+                end_all_of(home)
     finally:
         os.environ.pop("EXEC_POOL_TOKEN", None)
+
+
+def end_all_of(home: Path) -> None:
+    """Kill what the Hub has left: servers and a proxy that outlive it, each started with a path below its home."""
+    left = []
+    for process in psutil.process_iter(["cmdline", "environ"]):
+        words = [*(process.info["cmdline"] or []), *(process.info["environ"] or {}).values()]
+        if any(str(home) in word for word in words):
+            left.append(process)
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+    psutil.wait_procs(left, timeout=10)
 
 
 @contextmanager
