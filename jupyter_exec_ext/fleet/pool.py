@@ -36,6 +36,7 @@ from .settings import ExecPool
 from .token_requests import TokenRequests
 
 _CONNECT_SECONDS = 2.0
+_HUB_SECONDS = 5.0
 _RENEW_SECONDS = LIFE_SECONDS / 12
 
 
@@ -195,8 +196,10 @@ def hub_asker(api_url: str, api_token: str) -> Any:
 
     async def ask(text: str) -> Mapping[str, Any] | None:
         try:
-            model: Mapping[str, Any] | None = await auth.user_for_token(text, use_cache=False, sync=False)
-        except HTTPError:
+            # By itself it tries for minutes, and a Hub that hangs would hold up the bearers of known tokens.
+            asking = auth.user_for_token(text, use_cache=False, sync=False)
+            model: Mapping[str, Any] | None = await asyncio.wait_for(asking, _HUB_SECONDS)
+        except (HTTPError, asyncio.TimeoutError):
             raise Unavailable("the JupyterHub cannot be asked about this token now", retry_after_seconds=5) from None
         return model
 
