@@ -43,7 +43,7 @@ def main() -> None:
     try:
         wait_for(f"{HUB_API}/", hub)
         save_token(directory, "ada", password, "custom:exec:run")
-        save_token(directory, "admin", password, "read:users:name!user=admin")  # the pool shows its figures to admins
+        save_token(directory, "admin", password, "access:servers!user=exec-pool")  # to see figures, and to drain
         environment = {**os.environ, "JUPYTERHUB_API_TOKEN": pool_token, "JUPYTERHUB_API_URL": HUB_API}
         pool = start(pool_command(directory), directory, environment)
         wait_for(f"{POOL_URL}exec/v1/ready", pool)
