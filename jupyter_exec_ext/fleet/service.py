@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import html
-import json
 import logging
 import re
 import secrets
@@ -33,6 +30,7 @@ from .router import PREFIX, NothingSent
 from .searches import Searches
 from .server_tokens import ServerTokens
 from .sessions import SessionRequests
+from .status_page import status_page, token_of_dialog
 from .token_requests import TokenRequests
 
 Handler = Callable[[web.Request, PoolCaller], Awaitable[web.StreamResponse]]
@@ -135,7 +133,7 @@ class PoolService:
             request[PREFIX] = prefix
             authorization = request.headers.get("Authorization", "")
             if _is_status_page(request):
-                authorization = _token_of_dialog(authorization)
+                authorization = token_of_dialog(authorization)
             caller = await self._callers.authenticate(authorization, request.remote or "")
             with self._watch.open_request(caller):
                 return await handler(request, caller)
@@ -277,45 +275,11 @@ class PoolService:
 
     async def _status_page(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
         require_admin(caller)
-        rows = "".join(
-            f"<tr>{''.join(f'<td>{html.escape(str(value))}</td>' for value in row.values())}</tr>"
-            for row in self._server_rows()
-        )
-        figures = "".join(
-            f"<dt>{html.escape(name.replace('_', ' '))}</dt><dd>{html.escape(json.dumps(value))}</dd>"
-            for name, value in {**self._figures(), "trouble": self._keeper.trouble}.items()
-        )
-        return web.Response(
-            text=_PAGE.format(rows=rows, figures=figures), content_type="text/html", headers=_PAGE_HEADERS
-        )
-
-
-_PAGE_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
-}
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Pool of servers</title></head>
-<body><h1>Pool of servers</h1><dl>{figures}</dl>
-<table><thead><tr><th>Server</th><th>State</th><th>Sessions</th><th>Running</th><th>Problem</th></tr></thead>
-<tbody>{rows}</tbody></table></body></html>
-"""
+        return status_page({**self._figures(), "trouble": self._keeper.trouble}, self._server_rows())
 
 
 def _is_status_page(request: web.Request) -> bool:
     return request.path == request.get(PREFIX)
-
-
-def _token_of_dialog(authorization: str) -> str:
-    """Return a header that has the password of a browser's dialog as its token; other headers as they are."""
-    kind, _, encoded = authorization.partition(" ")
-    if kind.lower() != "basic":
-        return authorization
-    try:
-        return f"Bearer {base64.b64decode(encoded).decode().partition(':')[2]}"
-    except ValueError:
-        return ""
 
 
 def _path(request: web.Request, name: str) -> str:
