@@ -125,6 +125,10 @@ class Keeper:
         if (server := self.servers.get(name)) is not None:
             server.is_asked_now.set()
 
+    def is_count_uncertain(self) -> bool:
+        """Return whether the servers' last answers may have counted sessions that are still counted as coming."""
+        return any(server.coming for server in self.servers.values())
+
     def count_free_places(self) -> int:
         """Return how many more sessions the servers can have that run now."""
         per_server, now = self._settings.sessions_per_server, time.monotonic()

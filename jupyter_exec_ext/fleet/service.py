@@ -221,7 +221,7 @@ class PoolService:
 
     def _ready(self) -> web.StreamResponse:
         has_server = any(server.state is ServerState.READY for server in self._keeper.servers.values())
-        is_ready = self._sessions.is_open and has_server
+        is_ready = self._sessions.is_open and self._keeper.is_ready.is_set() and has_server
         return answer_json({"ready": is_ready, "draining": False}, 200 if is_ready else 503)
 
     def _figures(self) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from .metrics import PoolMetrics
 from .pool_server import AWAY, Reservation, Server, ServerState
 from .router import NothingSent, Refused, Router, unreachable
 from .server_tokens import ServerTokens
+from .server_watch import PROBE_SECONDS
 from .settings import ExecPool
 
 #: Refusals of one server, after which another one is asked.
@@ -257,11 +258,13 @@ class SessionRequests:
         principal = (caller.creator or caller).principal
         await self._require_share(caller, principal)
         match = _WAIT.search(request.headers.get("Prefer", ""))
-        if match is None:
-            place = self._keeper.place(excluded, principal)
-        else:
-            seconds = min(float(match[1]), _MAX_WAIT_SECONDS)
+        seconds = min(float(match[1]), _MAX_WAIT_SECONDS) if match is not None else 0.0
+        if not seconds and self._keeper.is_count_uncertain():  # their next answers tell
+            seconds = 5 * PROBE_SECONDS
+        if seconds:
             place = await self._keeper.wait_for_place(seconds, excluded, principal)
+        else:
+            place = self._keeper.place(excluded, principal)
         self._placed[principal] += 1
         return place
 
