@@ -21,6 +21,7 @@ HUB_SCOPES = ALL_SCOPES - {"kernels:attach", "pool:read"}
 #: A Hub token is asked about again after this time.
 FRESH_SECONDS = 5.0
 _MAX_KNOWN = 10_000
+_DIGITS = 12
 _ATTEMPTS_AT_ONCE, _ATTEMPTS_PER_MINUTE = 20, 10
 _CREDENTIALS = re.compile(r"(?:token|bearer)[ \t]+(\S+)", re.IGNORECASE)
 
@@ -34,14 +35,15 @@ class PoolCaller:
     Parameters
     ----------
     principal : str
-        Owner of sessions: ``user:NAME`` or ``service:NAME`` of the Hub; for a token that the pool has issued, that of
-        its creator, a slash and the token's id.
+        Owner of sessions. A Hub token is a principal of its own, as on a server: ``user:NAME/`` or ``service:NAME/``,
+        and the beginning of the token's digest. A token that the pool has issued is one, too: that of its creator, a
+        slash and the token's id.
     policy : str
         The policy on the servers; empty for an administrator whose token may run no code.
     scopes : frozenset of str
         The rights.
     credential : str
-        Id of the Hub token, or of the issued token, with which work in its name ends.
+        Digest of the Hub token, or id of the issued token, with which work in its name ends.
     issued : StoredToken or None
         The issued token.
     creator : PoolCaller or None
@@ -57,6 +59,11 @@ class PoolCaller:
     issued: StoredToken | None = None
     creator: PoolCaller | None = None
     is_admin: bool = False
+
+    @property
+    def account(self) -> str:
+        """The Hub's user or service, whose principals share its places in the pool."""
+        return self.principal.partition("/")[0]
 
     @property
     def limits(self) -> Mapping[str, Any]:
@@ -76,7 +83,6 @@ class _Known:
     model: Mapping[str, Any] | None = None
     asked_at: float = 0.0
     confirmed_at: float = 0.0
-    credential: str = ""
 
 
 class Callers:
@@ -103,7 +109,6 @@ class Callers:
         self._policies = policies
         self._stale_seconds = stale_seconds
         self._known: dict[str, _Known] = {}
-        self._by_credential: dict[str, _Known] = {}
         self._attempts = Budget(_ATTEMPTS_AT_ONCE, _ATTEMPTS_PER_MINUTE, _MAX_KNOWN)
 
     async def authenticate(self, authorization: str, address: str) -> PoolCaller:
@@ -134,7 +139,7 @@ class Callers:
             raise self._wrong(address)
         creator = stored.user
         # The Hub can be asked about a token that was used since the pool was started.
-        known = self._by_credential.get(str(creator["credential"]))
+        known = self._known.get(str(creator["credential"]))
         if known is not None and not await self._is_good(known):
             await self._issued.revoke_made_with(str(creator["credential"]))
             raise TokenRevoked("the JupyterHub token that made this token has ended; ask for another one")
@@ -157,9 +162,9 @@ class Callers:
                 f"the pool needs one of the Hub's scopes {', '.join(map(repr, self._policies))}, and this token has "
                 "none; ask the Hub's administrator for a role with it"
             )
-        principal = f"{model.get('kind')}:{model.get('name')}"
-        credential = str(model.get("token_id") or _digest(text))
-        return PoolCaller(principal, policy, HUB_SCOPES if policy else frozenset(), credential, is_admin=is_admin)
+        digest = _digest(text)  # and not the Hub's id of the token, which the Hub uses again
+        principal = f"{model.get('kind')}:{model.get('name')}/{digest[:_DIGITS]}"
+        return PoolCaller(principal, policy, HUB_SCOPES if policy else frozenset(), digest, is_admin=is_admin)
 
     def _wrong(self, address: str) -> Unauthenticated | TooManyAttempts:
         wait = self._attempts.spend(address, time.monotonic())
@@ -180,9 +185,8 @@ class Callers:
             raise self._wrong(address)
         assert known.model is not None  # or it would not be good
         if digest not in self._known and len(self._known) >= _MAX_KNOWN:
-            first = self._known.pop(next(iter(self._known)))
-            self._by_credential.pop(first.credential, None)
-        self._known[digest] = self._by_credential[known.credential] = known
+            self._known.pop(next(iter(self._known)))
+        self._known[digest] = known
         return known.model
 
     async def _is_good(self, known: _Known) -> bool:
@@ -202,14 +206,12 @@ class Callers:
                 raise
             return
         known.asked_at = known.confirmed_at = asked_at
-        if known.model is not None:
-            known.credential = str(known.model.get("token_id") or _digest(known.text))
 
     async def is_ended(self, credential: str) -> bool:
         """Return whether a token has ended, as far as the Hub can be asked."""
         if self._issued.is_ended(credential):
             return True
-        known = self._by_credential.get(credential)
+        known = self._known.get(credential)
         if known is None:
             return False
         try:

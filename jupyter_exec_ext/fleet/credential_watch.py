@@ -14,10 +14,10 @@ from typing import Any
 from ..errors import ExecError
 from .callers import FRESH_SECONDS, Callers, PoolCaller
 
-# Cancelling code that has ended long ago costs a request and does no harm.
+# As long as one of the latest may still run, its token is asked about.
 _MAX_EXECUTIONS = 1000
 
-EndWork = Callable[[PoolCaller, "list[str]"], Awaitable[None]]
+EndWork = Callable[[PoolCaller], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class CredentialWatch:
     may_run : callable
         Returns whether an execution that was accepted at a time of the monotonic clock may still run.
     end_work : callable
-        Called once with the bearer of a token that has ended, and the ids of its latest executions.
+        Called once with the bearer of a token that has ended.
     log : logging.Logger
         The pool's log.
     """
@@ -68,7 +68,7 @@ class CredentialWatch:
                 self._work.pop(caller.credential, None)
 
     def note_execution(self, caller: PoolCaller, execution_id: str) -> None:
-        """Remember an execution, so that it is cancelled when the caller's token ends."""
+        """Remember an execution, so that the caller's token is asked about while it may run."""
         work = self._work.setdefault(caller.credential, _Work(caller))
         work.executions[execution_id] = time.monotonic()
         if len(work.executions) > _MAX_EXECUTIONS:
@@ -97,7 +97,7 @@ class CredentialWatch:
         for task in list(work.requests):
             task.cancel()
         try:
-            await self._end_work(work.caller, list(work.executions))
+            await self._end_work(work.caller)
         except ExecError as error:  # a server that cannot be reached ends them itself, when its token there expires
             self._log.warning(
                 "pool: work of %s could not be ended everywhere: %s", work.caller.principal, error.message

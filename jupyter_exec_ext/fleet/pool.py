@@ -7,7 +7,7 @@ import logging
 import signal
 import ssl
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import aiohttp
@@ -105,17 +105,9 @@ class Pool:
         keeper = Keeper(self._fleet, http, settings, self._own_token, on_end=note_end)
         metrics.watch(keeper)
 
-        async def end_work(caller: PoolCaller, executions: list[str]) -> None:
-            for execution_id in executions:
-                server = keeper.servers.get(server_in(execution_id) or "")
-                if server is not None:
-                    with suppress(NothingSent, ExecError):
-                        secret = await tokens.secret(server, caller)
-                        await tokens.call(server, "POST", f"executions/{execution_id}/cancel", secret)
-            ended = [caller.principal] if caller.issued is not None else []
-            ended += [token.principal for token in await issued.revoke_made_with(caller.credential)]
-            for principal in ended:
-                await token_requests.end_work_of(principal)
+        async def end_work(caller: PoolCaller) -> None:
+            await issued.revoke_made_with(caller.credential)
+            await token_requests.end_work_of(caller.principal)  # and that of tokens below it
 
         def may_run(execution_id: str, accepted_at: float) -> bool:
             server = keeper.servers.get(server_in(execution_id) or "")

@@ -156,9 +156,19 @@ class ServerTokens:
         tokens = await self._held_on(server)
         for name, held in sorted(tokens.items()):  # a creator's name comes before those of its tokens
             if held.renew_at <= time.time() <= held.used_at + _KEPT_SECONDS:
-                creator = _principal_in(server, name).partition("/")[0]
+                creator = _principal_in(server, name).rpartition("/")[0]
                 above = next((tokens[n] for n in tokens if _principal_in(server, n) == creator and n != name), None)
                 await self._renew(server, held, above)
+
+    async def count_sessions(self, server: Server, account: str) -> int:
+        """Return how many sessions the principals of an account have on a server."""
+        tokens = await self._held_on(server)
+        ids = {held.id for name, held in tokens.items() if _principal_in(server, name).partition("/")[0] == account}
+        if not ids:
+            return 0
+        sessions = (await self.call(server, "GET", "sessions"))["sessions"]
+        # A session's owner is a token, or a chain of tokens from the first one down.
+        return sum(not ids.isdisjoint(str(session["owner"]).partition(":")[2].split("/")) for session in sessions)
 
     def note_refused(self, server: Server, secret: str) -> None:
         """Have a token renewed before its next use, since its server did not know its secret."""

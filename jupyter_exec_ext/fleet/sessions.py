@@ -90,7 +90,7 @@ class SessionRequests:
         self._router = router
         self._watch = watch
         self._metrics = metrics
-        # Sessions placed for each principal since they were last counted, and those of then.
+        # Sessions placed for each account since they were last counted, and those of then.
         self._placed: Counter[str] = Counter()
 
         self.is_open = False
@@ -255,29 +255,31 @@ class SessionRequests:
         """Reserve a place for a session; with ``Prefer: wait=N``, wait for one."""
         if not (self.is_open and self._keeper.is_ready.is_set()):
             raise Unavailable("the pool's servers are still being checked; try again soon", retry_after_seconds=1)
-        principal = (caller.creator or caller).principal
-        await self._require_share(caller, principal)
+        account = caller.account
+        await self._require_share(account)
         match = _WAIT.search(request.headers.get("Prefer", ""))
         seconds = min(float(match[1]), _MAX_WAIT_SECONDS) if match is not None else 0.0
         if not seconds and self._keeper.is_count_uncertain():  # their next answers tell
             seconds = 5 * PROBE_SECONDS
         if seconds:
-            place = await self._keeper.wait_for_place(seconds, excluded, principal)
+            place = await self._keeper.wait_for_place(seconds, excluded, account)
         else:
-            place = self._keeper.place(excluded, principal)
-        self._placed[principal] += 1
+            place = self._keeper.place(excluded, account)
+        self._placed[account] += 1
         return place
 
-    async def _require_share(self, caller: PoolCaller, principal: str) -> None:
-        """Raise `PrincipalFull` if a principal has as many sessions as it may."""
+    async def _require_share(self, account: str) -> None:
+        """Raise `PrincipalFull` if an account has as many sessions as it may."""
         most = self._settings.max_sessions_per_principal
-        if not most or self._placed[principal] < most:
+        if not most or self._placed[account] < most:
             return
-        sessions = await self.list_all(caller.creator or caller, "sessions", "sessions")
-        self._placed[principal] = len(sessions)
-        if len(sessions) >= most:
+        counts = await asyncio.gather(
+            *(self._tokens.count_sessions(server, account) for server in self.answering()), return_exceptions=True
+        )
+        self._placed[account] = count = sum(each for each in counts if isinstance(each, int))
+        if count >= most:
             raise PrincipalFull(
-                f"you have {len(sessions)} sessions in the pool, and may have {most}; end one first",
+                f"you have {count} sessions in the pool, and may have {most}; end one first",
                 retry_after_seconds=5,
                 limit={"policy": "pool", "name": "max_sessions_per_principal", "value": most},
             )
