@@ -1,4 +1,4 @@
-"""What handlers of a pool share: JSON answers, flags in the query, and the check of a scope."""
+"""Helpers of a pool's handlers: JSON answers, flags in the query, and the check of a scope."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class Callers:
         known.asked_at = known.confirmed_at = asked_at
 
     async def is_ended(self, credential: str) -> bool:
-        """Return whether a token has ended, as far as the Hub can be asked."""
+        """Return whether a token's work must end: it was revoked, or the Hub has been away too long to vouch for it."""
         if self._issued.is_ended(credential):
             return True
         known = self._known.get(credential)

@@ -22,7 +22,7 @@ EndWork = Callable[[PoolCaller], Awaitable[None]]
 
 @dataclass(slots=True)
 class _Work:
-    """What was begun with a credential: open requests, and executions that may still run."""
+    """Work that was begun with a credential: open requests, and executions that may still run."""
 
     caller: PoolCaller
     requests: set[asyncio.Task[Any]] = field(default_factory=set)

@@ -1,4 +1,4 @@
-"""Directory: on which server the things are that a request names, as far as their ids do not say it."""
+"""Directory of a pool: which server has what a request names, where the id alone does not tell."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class ServerBounds:
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """How many servers to start, and which ones to drain and stop; one of both is empty."""
+    """Number of servers to start, and the ones to drain and stop; one of both is empty."""
 
     start: int = 0
     stop: tuple[str, ...] = ()

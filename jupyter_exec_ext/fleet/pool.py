@@ -15,6 +15,7 @@ from aiohttp import web
 
 from ..errors import ExecError, Unavailable
 from ..store.store import ExecStore
+from .aca_and_mcp import AcaAndMcpRequests
 from .approvals import Approvals
 from .callers import Callers, PoolCaller
 from .credential_watch import CredentialWatch
@@ -23,7 +24,6 @@ from .fleet import Fleet
 from .issued_tokens import IssuedTokens
 from .keeper import Keeper
 from .metrics import PoolMetrics
-from .other_protocols import OtherProtocols
 from .pool_server import Server
 from .router import NothingSent, Router
 from .searches import Searches
@@ -119,7 +119,7 @@ class Pool:
         watch = CredentialWatch(callers, may_run, end_work, log)
         directory, router = Directory(store.accepted, store.audit), Router(http, tokens.note_refused)
         sessions = SessionRequests(settings, keeper, tokens, directory, router, watch, metrics)
-        others = OtherProtocols(keeper, tokens, directory, router, sessions)
+        others = AcaAndMcpRequests(keeper, tokens, directory, router, sessions)
         token_requests = TokenRequests(issued, tokens, sessions, log)
         service = PoolService(
             keeper,

@@ -35,7 +35,7 @@ Answered = Callable[[int, "CIMultiDictProxy[str]"], None]
 
 
 class NothingSent(Exception):
-    """The request itself was not sent to the server, which cannot be reached; another one may be asked."""
+    """The server cannot be reached: the caller's request was not sent to it, and another server may be asked."""
 
 
 class Refused(Exception):
@@ -104,7 +104,7 @@ class Router:
             await asyncio.wait({work, away}, return_when=asyncio.FIRST_COMPLETED)
             if work.done():
                 return work.result()
-            raise _lost(incoming, server)
+            raise _error_without_answer(incoming, server)
         finally:
             away.cancel()
             if not work.done():
@@ -158,7 +158,7 @@ class Router:
             raise NothingSent(str(error)) from None
         except (aiohttp.ClientError, OSError) as error:
             if response is None:
-                raise _lost(incoming, server) from error
+                raise _error_without_answer(incoming, server) from error
             _cut(incoming)
             return response
         except asyncio.CancelledError:
@@ -183,7 +183,7 @@ def unreachable(server: Server) -> ServerUnreachable:
     )
 
 
-def _lost(incoming: web.Request, server: Server) -> ServerUnreachable:
+def _error_without_answer(incoming: web.Request, server: Server) -> ServerUnreachable:
     """Return the error for a request without an answer; cut the connection of one that may have changed something."""
     if incoming.method not in ("GET", "HEAD"):
         _cut(incoming)

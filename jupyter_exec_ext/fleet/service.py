@@ -16,15 +16,22 @@ from aiohttp import web
 from .. import __version__
 from ..aca.protocol.error_format import CODE_HEADER
 from ..aca.protocol.error_format import error_to_json as aca_error_to_json
-from ..errors import ExecError, InternalError, MethodNotAllowed, NotFound
+from ..errors import (
+    ClientError,
+    ExecError,
+    InternalError,
+    MethodNotAllowed,
+    NotFound,
+    Unavailable,
+)
 from ..protocol.strict_json import dump_bytes
+from .aca_and_mcp import AcaAndMcpRequests
 from .answers import answer_json, read_flag
 from .approvals import Approvals, require_admin
 from .callers import Callers, PoolCaller
 from .credential_watch import CredentialWatch
 from .keeper import Keeper
 from .metrics import PoolMetrics
-from .other_protocols import OtherProtocols
 from .pool_server import ServerState
 from .router import PREFIX, NothingSent
 from .searches import Searches
@@ -62,7 +69,7 @@ class PoolService:
         keeper: Keeper,
         tokens: ServerTokens,
         sessions: SessionRequests,
-        others: OtherProtocols,
+        others: AcaAndMcpRequests,
         searches: Searches,
         approvals: Approvals,
         callers: Callers,
@@ -150,6 +157,9 @@ class PoolService:
         request[REQUEST_ID] = asked if _REQUEST_ID.fullmatch(asked) else secrets.token_hex(8)
         try:
             response = await handler(request)
+        except ClientError as error:  # of the pool as a client of its servers; it has no status
+            self._log.warning("pool: a server has answered %s unexpectedly: %s", request.path, error.message)
+            response = self._error(request, Unavailable("a server of the pool has answered in no known way"))
         except ExecError as error:
             response = self._error(request, error)
         except web.HTTPException as error:  # no route

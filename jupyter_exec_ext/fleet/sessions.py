@@ -273,10 +273,13 @@ class SessionRequests:
         most = self._settings.max_sessions_per_principal
         if not most or self._placed[account] < most:
             return
-        counts = await asyncio.gather(
-            *(self._tokens.count_sessions(server, account) for server in self.answering()), return_exceptions=True
-        )
-        self._placed[account] = count = sum(each for each in counts if isinstance(each, int))
+        try:
+            counts = await asyncio.gather(
+                *(self._tokens.count_sessions(server, account) for server in self.answering())
+            )
+        except NothingSent:
+            raise Unavailable("a server of the pool does not say what you have there", retry_after_seconds=1) from None
+        self._placed[account] = count = sum(counts)
         if count >= most:
             raise PrincipalFull(
                 f"you have {count} sessions in the pool, and may have {most}; end one first",

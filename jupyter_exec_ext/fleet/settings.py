@@ -43,7 +43,9 @@ class ExecPool(LoggingConfigurable):
         600.0, min=0.0, help="A server that the pool does not need stops after it had no session for this long."
     ).tag(config=True)
     max_sessions_per_principal = Integer(
-        0, min=0, help="How many sessions each principal may have at once in the whole pool; 0 for no limit."
+        0,
+        min=0,
+        help="How many sessions each user or service may have at once in the whole pool; 0 for no limit.",
     ).tag(config=True)
     policies = Dict(
         value_trait=Unicode(),

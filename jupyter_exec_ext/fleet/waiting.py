@@ -1,4 +1,4 @@
-"""Queue of requests that wait for a place: principals take turns, each principal's requests in their order."""
+"""Queue of requests that wait for a place: users take turns, each principal's requests in their order."""
 
 from __future__ import annotations
 

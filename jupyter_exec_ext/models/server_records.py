@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Whether a server takes new sessions.
+    """Readiness of a server to take new sessions.
 
     Parameters
     ----------
@@ -23,7 +23,7 @@ class Readiness:
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """How loaded a server is.
+    """Load of a server.
 
     Parameters
     ----------

@@ -45,7 +45,7 @@ class HubUser(dict[str, Any]):
 
 @dataclass(eq=False, slots=True)
 class HubToken:
-    """What is known of one Hub token.
+    """State of one Hub token, as the Hub last described it.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class HubToken:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether something ends with it."""
+        """True if something ends with it."""
         return bool(self.watchers) or time.time() < self.wanted_until
 
 

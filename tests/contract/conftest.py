@@ -58,7 +58,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             name = f"{module_of(item)}::{getattr(item, 'originalname', '')}"
             reason = pool_exceptions.EXCEPTIONS.get(name) or pool_exceptions.MODULES.get(module_of(item))
             if reason is not None:
-                item.add_marker(pytest.mark.xfail(reason=reason, strict=False))
+                item.add_marker(pytest.mark.xfail(reason=reason, strict=reason != pool_exceptions.BY_LUCK))
         elif params.get("host") in HOSTS_OF_SESSIONS and reason is not None:
             item.add_marker(pytest.mark.xfail(reason=reason, strict=reason not in BY_LUCK))
 

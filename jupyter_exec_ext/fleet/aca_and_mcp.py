@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
-from ..errors import ExecError, InvalidRequest, Unavailable
+from ..errors import Forbidden, Gone, InvalidRequest, NotFound, Unavailable, UnexpectedAnswer
 from ..protocol.strict_json import dump_bytes, loads_strict
 from .callers import PoolCaller, require_runner
 from .directory import Directory, server_in_mcp
@@ -28,7 +28,7 @@ _LISTS = frozenset({"listSessions", ".management/listSessions"})
 _SESSION_HEADER = "Mcp-Session-Id"
 
 
-class OtherProtocols:
+class AcaAndMcpRequests:
     """Handlers of ``exec/aca`` and ``exec/mcp``.
 
     Parameters
@@ -106,7 +106,8 @@ class OtherProtocols:
                 await self._tokens.call(server, "GET", f"../aca{pool}/session?{query}", secret)
             except NothingSent as error:
                 raise unreachable(server) from error
-            except ExecError:
+            # The protocol's errors have no code of ours. A token that may not read its sessions gets another one.
+            except (NotFound, Gone, Forbidden, UnexpectedAnswer):
                 return False
             return True
 
