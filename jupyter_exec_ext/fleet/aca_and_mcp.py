@@ -74,7 +74,7 @@ class AcaAndMcpRequests:
                     reservation = await self._sessions.reserve(caller, request)
                     reservation.done(is_kept=True)
                     server = reservation.server
-                    self._directory.record_place(caller.principal, server.name, request.path)
+                    self._directory.audit_placement(caller.principal, server.name, request.path)
                 self._directory.names[name] = server.name
         finally:
             if not lock.locked():
@@ -100,10 +100,9 @@ class AcaAndMcpRequests:
         async def has(server: Server) -> bool:
             if not server.is_adopted or not await self._tokens.has_token(server, caller):
                 return False
-            secret = await self._tokens.secret(server, caller)
             try:
                 query = urlencode({"identifier": identifier, "api-version": request.query.get("api-version", "")})
-                await self._tokens.call(server, "GET", f"../aca{pool}/session?{query}", secret)
+                await self._tokens.call_as(caller, server, "GET", f"../aca{pool}/session?{query}")
             except NothingSent as error:
                 raise unreachable(server) from error
             # The protocol's errors have no code of ours. A token that may not read its sessions gets another one.
@@ -123,8 +122,7 @@ class AcaAndMcpRequests:
         answer: dict[str, Any] = {"value": []}
         for server in self._sessions.answering():
             if await self._tokens.has_token(server, caller):
-                secret = await self._tokens.secret(server, caller)
-                answer = await self._tokens.call(server, request.method, path, secret)
+                answer = await self._tokens.call_as(caller, server, request.method, path)
                 items += answer["value"]
         return web.Response(body=dump_bytes({**answer, "value": items}), content_type="application/json")
 
@@ -163,7 +161,7 @@ class AcaAndMcpRequests:
         reservation = await self._sessions.reserve(caller, request)
         reservation.done(is_kept=False)
         self._directory.homes[caller.principal] = reservation.server.name
-        self._directory.record_place(caller.principal, reservation.server.name, request.path)
+        self._directory.audit_placement(caller.principal, reservation.server.name, request.path)
         return reservation.server
 
     def _any_server(self) -> Server:

@@ -14,7 +14,7 @@ from .directory import server_in
 from .keeper import Keeper
 from .pool_server import AWAY
 from .router import NothingSent, unreachable
-from .server_tokens import ServerTokens
+from .server_requests import ServerRequests
 from .sessions import SessionRequests, read_body
 
 
@@ -23,13 +23,13 @@ class Approvals:
 
     Parameters
     ----------
-    keeper, tokens, sessions
+    keeper, requests, sessions
         The parts of the pool.
     """
 
-    def __init__(self, keeper: Keeper, tokens: ServerTokens, sessions: SessionRequests) -> None:
+    def __init__(self, keeper: Keeper, requests: ServerRequests, sessions: SessionRequests) -> None:
         self._keeper = keeper
-        self._tokens = tokens
+        self._requests = requests
         self._sessions = sessions
 
     async def list(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
@@ -38,7 +38,7 @@ class Approvals:
         waiting: list[Any] = []
         for server in self._sessions.answering():
             try:
-                waiting += (await self._tokens.call(server, "GET", "approvals"))["executions"]
+                waiting += (await self._requests.call(server, "GET", "approvals"))["executions"]
             except NothingSent:
                 continue
         return answer_json({"executions": waiting})
@@ -53,7 +53,7 @@ class Approvals:
         if server.state in AWAY:
             raise unreachable(server)
         answer = loads_strict(await read_body(request))
-        return answer_json(await self._tokens.call(server, "POST", f"approvals/{execution_id}", None, answer))
+        return answer_json(await self._requests.call(server, "POST", f"approvals/{execution_id}", json=answer))
 
 
 def require_admin(caller: PoolCaller) -> None:

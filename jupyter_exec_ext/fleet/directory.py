@@ -62,7 +62,7 @@ class Directory:
         self.streams: Recent[str, str] = Recent()
         self.homes: Recent[str, str] = Recent()
 
-    def record_place(self, principal: str, server: str, path: str) -> None:
+    def audit_placement(self, principal: str, server: str, path: str) -> None:
         """Record in the audit trail that a server has something new, at a path, or requests to a path from now on."""
         self._audit.record("server", "placed", principal, server, path="exec/" + path.partition("/exec/")[2])
 

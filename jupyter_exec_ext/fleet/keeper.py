@@ -7,21 +7,19 @@ import time
 from collections.abc import Callable, Collection, Coroutine
 from typing import Any
 
-import aiohttp
-
 from ..errors import ExecError, NoServerStarted, NotFound, PoolFull, Unavailable
 from . import server_watch
 from .fleet import Fleet, FleetServer
 from .placement import (
     choose,
-    is_own_server,
+    is_personal_server,
     is_pool_server,
     make_server_name,
-    name_own_server,
+    personal_server_name,
     plan_servers,
 )
 from .pool_server import Reservation, Server, ServerState
-from .server_requests import OwnToken, ServerRequests
+from .server_requests import ServerRequests
 from .server_watch import ServerWatch, pause
 from .settings import ExecPool
 from .waiting import WaitingQueue
@@ -39,12 +37,10 @@ class Keeper:
     ----------
     fleet : Fleet
         Starts and stops servers.
-    http : aiohttp.ClientSession
-        Asks the servers.
+    requests : ServerRequests
+        Sends requests to the servers.
     settings : ExecPool
         The pool's settings.
-    own_token : callable
-        Returns the pool's own token, which makes it the owner on its servers.
     on_end : callable
         Called once for each server that is lost or has ended, unless its start failed. It returns a coroutine.
 
@@ -61,14 +57,13 @@ class Keeper:
     def __init__(
         self,
         fleet: Fleet,
-        http: aiohttp.ClientSession,
+        requests: ServerRequests,
         settings: ExecPool,
-        own_token: OwnToken,
         *,
         on_end: Callable[[Server], Coroutine[Any, Any, None]],
     ) -> None:
         self._fleet = fleet
-        self._requests = ServerRequests(http, own_token)
+        self._requests = requests
         self._settings = settings
         self._log = settings.log
         self._on_end = on_end
@@ -89,8 +84,8 @@ class Keeper:
 
     # --- places -------------------------------------------------------------------------------------------------------
 
-    def place(self, excluded: Collection[str] = (), principal: str = "") -> Reservation:
-        """Reserve a place for a session of a principal on a server that is not excluded.
+    def reserve_now(self, excluded: Collection[str] = (), account: str = "") -> Reservation:
+        """Reserve a place for a session of an account on a server that is not excluded.
 
         Raises
         ------
@@ -99,18 +94,18 @@ class Keeper:
         NoServerStarted
             If another server could have one, and cannot be started.
         """
-        reservation = self._find_place(excluded, principal)
+        reservation = self._find_place(excluded, account)
         if reservation is None:
             self._start_and_stop(waiting=1)
             raise self._refusal()
         return reservation
 
-    async def wait_for_place(self, seconds: float, excluded: Collection[str] = (), principal: str = "") -> Reservation:
-        """Reserve a place, and wait for it if need be; raise the errors of `place` if there was none in time."""
-        reservation = self._find_place(excluded, principal)
+    async def reserve_within(self, seconds: float, excluded: Collection[str] = (), account: str = "") -> Reservation:
+        """Reserve a place, and wait for it if need be; raise the errors of `reserve_now` if there was none in time."""
+        reservation = self._find_place(excluded, account)
         if reservation is None:
             self._start_and_stop(waiting=1)
-            reservation = await self._waiting.wait(seconds, excluded, principal)
+            reservation = await self._waiting.wait(seconds, excluded, account)
         if reservation is None:
             raise self._refusal()
         return reservation
@@ -132,7 +127,7 @@ class Keeper:
     def count_free_places(self) -> int:
         """Return how many more sessions the servers can have that run now."""
         per_server, now = self._settings.sessions_per_server, time.monotonic()
-        return sum(server.place.count_free(per_server, now) for server in self.servers.values())
+        return sum(server.snapshot.count_free(per_server, now) for server in self.servers.values())
 
     @property
     def trouble(self) -> str | None:
@@ -147,16 +142,16 @@ class Keeper:
     def _running(self) -> list[Server]:
         return [server for server in self.servers.values() if server.state is not ServerState.LOST]
 
-    def _find_place(self, excluded: Collection[str], principal: str) -> Reservation | None:
+    def _find_place(self, excluded: Collection[str], account: str) -> Reservation | None:
         candidates = [*self.servers.values()]
         if self._settings.tenancy == "own":
-            name = name_own_server(principal)
+            name = personal_server_name(account)
             candidates = [self.servers[name]] if name in self.servers else []
             has_room = len(self._running) < self._settings.max_servers and name not in self._stopping
             if not candidates and has_room and self._can_start():
                 self._start(name)
-        places = [server.place for server in candidates]
-        chosen = choose(places, self._settings.sessions_per_server, time.monotonic(), excluded)
+        snapshots = [server.snapshot for server in candidates]
+        chosen = choose(snapshots, self._settings.sessions_per_server, time.monotonic(), excluded)
         return None if chosen is None else Reservation(self.servers[chosen], self._serve_waiting)
 
     def _serve_waiting(self) -> None:
@@ -207,7 +202,7 @@ class Keeper:
             if is_silent and (server.name not in listed or listed[server.name].is_stopped):
                 self._end(server, ServerState.ENDED)
         for name, entry in listed.items():
-            if name not in self.servers and entry.is_stopped and not is_own_server(name):
+            if name not in self.servers and entry.is_stopped and not is_personal_server(name):
                 self._remove(name)
         if not self.is_ready.is_set():
             await asyncio.gather(*(self._watch(server).probe() for server in self._running if server.address))
@@ -218,7 +213,7 @@ class Keeper:
         """Note what the Hub says of a server, which may have been started before the pool."""
         server = self.servers.get(entry.name)
         if server is not None and server.address and entry.is_ready and entry.started != server.started:
-            self._end(server, ServerState.ENDED)  # a principal's own server, which was started again
+            self._end(server, ServerState.ENDED)  # an account's own server, which was started again
             server = None
         if server is None and not entry.is_stopped and entry.pending != "stop" and entry.name not in self._stopping:
             server = self.servers[entry.name] = Server(entry.name, is_adopted=not self.is_ready.is_set())
@@ -237,11 +232,11 @@ class Keeper:
         if self._hub_problem:
             return
         running = self._running
-        places = [server.place for server in running if server.state is not ServerState.STARTING]
-        # Servers of single principals are started for them alone, by name.
+        snapshots = [server.snapshot for server in running if server.state is not ServerState.STARTING]
+        # Servers of single accounts are started for them alone, by name.
         waiting = waiting + len(self._waiting) if self._settings.tenancy == "isolated" else 0
         bounds = self._settings.server_bounds
-        plan = plan_servers(places, len(running) - len(places), waiting, bounds, time.monotonic())
+        plan = plan_servers(snapshots, len(running) - len(snapshots), waiting, bounds, time.monotonic())
         for _ in range(plan.start if self._can_start() else 0):
             # A name is never used twice. One that an earlier pool has used is left out, until the next round.
             self._named_at_seconds = max(int(time.time()), self._named_at_seconds + 1)
@@ -307,7 +302,7 @@ class Keeper:
 
     async def _run_stop(self, name: str) -> None:
         try:
-            await self._fleet.stop(name, removes=not is_own_server(name))
+            await self._fleet.stop(name, removes=not is_personal_server(name))
             if name in self.servers:
                 self._end(self.servers[name], ServerState.ENDED)
         except ExecError as error:  # the next list of the Hub leads here again
@@ -317,13 +312,13 @@ class Keeper:
 
     # --- what the watches of the servers tell -------------------------------------------------------------------------
 
-    def note_answer(self, server: Server) -> None:
+    def on_answer(self, server: Server) -> None:
         """Give places on a server to requests that wait."""
         if server.is_new:
             server.is_new, self._failures_in_row = False, 0
         self._serve_waiting()
 
-    def give_up(self, server: Server) -> None:
+    def on_lost(self, server: Server) -> None:
         """Stop a server that has been silent for too long."""
         if server.is_new:
             self._note_failed_start(server, server.problem)

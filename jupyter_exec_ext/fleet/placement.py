@@ -17,7 +17,7 @@ _FIRST_SECOND = 1_767_225_600
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ServerSnapshot:
     """A server as the placement sees it.
 
     Parameters
@@ -56,7 +56,7 @@ class Place:
 
 
 def choose(
-    places: Iterable[Place], sessions_per_server: int, now_seconds: float, excluded: Collection[str] = ()
+    servers: Iterable[ServerSnapshot], sessions_per_server: int, now_seconds: float, excluded: Collection[str] = ()
 ) -> str | None:
     """Return the server for the next session, or None if no server can take it.
 
@@ -64,9 +64,9 @@ def choose(
     failed in the last `FAILED_SECONDS` are left out. Of several, the first by name is taken.
     """
     fitting = [
-        (place.sessions + place.coming, place.name)
-        for place in places
-        if place.name not in excluded and place.count_free(sessions_per_server, now_seconds)
+        (server.sessions + server.coming, server.name)
+        for server in servers
+        if server.name not in excluded and server.count_free(sessions_per_server, now_seconds)
     ]
     return min(fitting)[1] if fitting else None
 
@@ -91,13 +91,13 @@ class ServerPlan:
 
 
 def plan_servers(
-    places: Sequence[Place], starting: int, waiting: int, bounds: ServerBounds, now_seconds: float
+    servers: Sequence[ServerSnapshot], starting: int, waiting: int, bounds: ServerBounds, now_seconds: float
 ) -> ServerPlan:
     """Return the next step to the number of servers that is needed.
 
     Parameters
     ----------
-    places : sequence of Place
+    servers : sequence of ServerSnapshot
         All servers that run. Closed ones give no room, but count as running.
     starting : int
         Further servers that are starting; each is expected to have room.
@@ -106,28 +106,28 @@ def plan_servers(
     bounds : ServerBounds
         The bounds.
     now_seconds : float
-        The time of the clock of `Place`.
+        The time of the clock of `ServerSnapshot`.
     """
     per_server = bounds.sessions_per_server
-    usable = sum(place.is_open for place in places) + starting
-    room = sum(place.count_free(per_server, now_seconds) for place in places) + starting * per_server
+    usable = sum(server.is_open for server in servers) + starting
+    room = sum(server.count_free(per_server, now_seconds) for server in servers) + starting * per_server
     wanted = bounds.spare_sessions + waiting
     start = max(bounds.min_servers - usable, -((room - wanted) // per_server), 0)
     if start:
-        return ServerPlan(start=max(0, min(start, bounds.max_servers - len(places) - starting)))
+        return ServerPlan(start=max(0, min(start, bounds.max_servers - len(servers) - starting)))
     stop = []
-    for place in sorted(places, key=lambda place: (place.empty_since_seconds or 0.0, place.name)):
-        free = place.count_free(per_server, now_seconds)
+    for server in sorted(servers, key=lambda server: (server.empty_since_seconds or 0.0, server.name)):
+        free = server.count_free(per_server, now_seconds)
         if (
-            place.is_open
-            and place.empty_since_seconds is not None
-            and not place.coming
-            and now_seconds - place.empty_since_seconds >= bounds.idle_server_seconds
+            server.is_open
+            and server.empty_since_seconds is not None
+            and not server.coming
+            and now_seconds - server.empty_since_seconds >= bounds.idle_server_seconds
             and usable > bounds.min_servers
             and room - free >= wanted
         ):
             usable, room = usable - 1, room - free
-            stop.append(place.name)
+            stop.append(server.name)
     return ServerPlan(stop=tuple(stop))
 
 
@@ -140,9 +140,9 @@ def make_server_name(at_seconds: int) -> str:
     return f"w{letters}"
 
 
-def name_own_server(principal: str) -> str:
-    """Return the name of a principal's own server."""
-    return f"p{hashlib.sha256(principal.encode()).hexdigest()[:10]}"
+def personal_server_name(account: str) -> str:
+    """Return the name of an account's own server."""
+    return f"p{hashlib.sha256(account.encode()).hexdigest()[:10]}"
 
 
 def is_pool_server(name: str) -> bool:
@@ -150,6 +150,6 @@ def is_pool_server(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def is_own_server(name: str) -> bool:
-    """Return whether the name is that of one principal's server, which may be started again."""
+def is_personal_server(name: str) -> bool:
+    """Return whether the name is that of one account's server, which may be started again."""
     return name.startswith("p")

@@ -28,6 +28,7 @@ from .pool_server import Server
 from .router import NothingSent, Router
 from .searches import Searches
 from .server_checks import check_servers
+from .server_requests import ServerRequests
 from .server_tokens import LIFE_SECONDS, ServerTokens
 from .server_watch import PROBE_SECONDS
 from .service import PoolService
@@ -51,7 +52,7 @@ class Pool:
         Starts and stops its servers.
     ask_hub : callable
         See `Callers`.
-    own_token : callable
+    pool_token : callable
         Returns the token with which the pool is the owner of its servers.
     prefix : str
         A path that it is served below, beside ``/``, with a slash at both ends.
@@ -64,14 +65,14 @@ class Pool:
         settings: ExecPool,
         fleet: Fleet,
         ask_hub: Any,
-        own_token: Any,
+        pool_token: Any,
         prefix: str = "/",
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._settings = settings
         self._fleet = fleet
         self._ask_hub = ask_hub
-        self._own_token = own_token
+        self._pool_token = pool_token
         self._prefix = prefix
         self._tls = tls
 
@@ -89,7 +90,8 @@ class Pool:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_SECONDS),
             auto_decompress=False,
         )
-        metrics, tokens = PoolMetrics(), ServerTokens(http, self._own_token)
+        metrics, requests = PoolMetrics(), ServerRequests(http, self._pool_token)
+        tokens = ServerTokens(requests)
         issued = IssuedTokens(store)
         callers = Callers(self._ask_hub, issued, settings.policies, settings.hub_stale_seconds)
 
@@ -102,7 +104,7 @@ class Pool:
                     figures |= {"sessions": server.load.sessions, "running": server.load.running}
                 store.audit.record("server", "lost", "", server.name, **figures)
 
-        keeper = Keeper(self._fleet, http, settings, self._own_token, on_end=note_end)
+        keeper = Keeper(self._fleet, requests, settings, on_end=note_end)
         metrics.watch(keeper)
 
         async def end_work(caller: PoolCaller) -> None:
@@ -127,14 +129,14 @@ class Pool:
             sessions,
             others,
             Searches(keeper, tokens, sessions),
-            Approvals(keeper, tokens, sessions),
+            Approvals(keeper, requests, sessions),
             callers,
             token_requests,
             watch,
             metrics,
             log,
         )
-        self.checking = asyncio.create_task(sessions.open_when(check_servers(keeper, tokens, settings)))
+        self.checking = asyncio.create_task(sessions.open_when(check_servers(keeper, requests, settings)))
         works = (keeper.run(), watch.run(), _renew(keeper, tokens, log))
         tasks = [self.checking, *(asyncio.create_task(work) for work in works)]
         try:
@@ -179,7 +181,7 @@ async def _renew(keeper: Keeper, tokens: ServerTokens, log: logging.Logger) -> N
                 log.warning("pool: tokens on %s could not be renewed now: %s", server.name, error)
 
 
-def hub_asker(api_url: str, api_token: str) -> Any:
+def make_ask_hub(api_url: str, api_token: str) -> Any:
     """Return what `Callers` asks the Hub with: JupyterHub's own `HubAuth`."""
     from jupyterhub.services.auth import HubAuth
     from tornado.web import HTTPError

@@ -12,7 +12,7 @@ from jupyter_core.application import JupyterApp
 
 from ..errors import ExecError, Unavailable
 from .hub_fleet import HubFleet
-from .pool import Pool, hub_asker
+from .pool import Pool, make_ask_hub
 from .settings import ExecPool
 
 _TOKEN_SECONDS = 86_400
@@ -60,15 +60,15 @@ class ExecPoolApp(JupyterApp):
         fleet = HubFleet(
             api_url, api_token, settings.hub_user, settings.server_options, verify=verify, client_cert=certificate
         )
-        own_token = keep_token(fleet.issue_access_token, _TOKEN_SECONDS)
+        pool_token = renewed_token(fleet.issue_access_token, _TOKEN_SECONDS)
         prefix = os.environ.get("JUPYTERHUB_SERVICE_PREFIX", "/")
         try:
-            await Pool(settings, fleet, hub_asker(api_url, api_token), own_token, prefix, tls).serve()
+            await Pool(settings, fleet, make_ask_hub(api_url, api_token), pool_token, prefix, tls).serve()
         finally:
             await fleet.close()
 
 
-def keep_token(issue: Callable[[int], Awaitable[str]], life_seconds: int) -> Callable[[], Awaitable[str]]:
+def renewed_token(issue: Callable[[int], Awaitable[str]], life_seconds: int) -> Callable[[], Awaitable[str]]:
     """Return a function that returns a token, a new one when half of the life of the one before is over."""
     token, renew_at, lock = "", 0.0, asyncio.Lock()
 

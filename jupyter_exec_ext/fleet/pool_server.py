@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ..models import ServerLoad
-from .placement import Place
+from .placement import ServerSnapshot
 
 
 class ServerState(str, Enum):
@@ -80,11 +80,11 @@ class Server:
     coming: set[Reservation] = field(default_factory=set)
 
     @property
-    def place(self) -> Place:
+    def snapshot(self) -> ServerSnapshot:
         """The server as the placement sees it."""
         sessions, free = (0, None) if self.load is None else (self.load.sessions, self.load.free_places)
         is_open = self.state is ServerState.READY
-        return Place(self.name, sessions, len(self.coming), is_open, free, self.failed_at, self.empty_since)
+        return ServerSnapshot(self.name, sessions, len(self.coming), is_open, free, self.failed_at, self.empty_since)
 
     @property
     def is_drained(self) -> bool:

@@ -120,7 +120,7 @@ class Router:
         on_answer: Answered | None,
         refusals: Collection[str],
     ) -> web.StreamResponse:
-        headers = _without(incoming.headers, _NOT_FORWARDED)
+        headers = _drop_headers(incoming.headers, _NOT_FORWARDED)
         for name, value in headers.items():  # how others would be read is nowhere said
             if not value.isascii():
                 raise InvalidRequest(f"{name!r} must have ASCII characters only")
@@ -140,12 +140,12 @@ class Router:
                         f"the server {server.name} did not know the pool's token; try again", retry_after_seconds=1
                     )
                 if answer.status in (429, 503) and refusals:
-                    error = error_from(Reply(answer.status, _lower(answer.headers), await answer.read()))
+                    error = error_from(Reply(answer.status, _lower_case_names(answer.headers), await answer.read()))
                     if error.code in refusals:
                         raise Refused(error)
                 if on_answer is not None:
                     on_answer(answer.status, answer.headers)
-                kept = _returned(answer.headers, incoming[PREFIX])
+                kept = _headers_for_client(answer.headers, incoming[PREFIX])
                 if answer.content_length is not None and answer.content_length <= _SMALL_BYTES:
                     return web.Response(status=answer.status, headers=kept, body=await answer.read())
                 response = web.StreamResponse(status=answer.status, headers=kept)
@@ -167,8 +167,8 @@ class Router:
             raise
 
 
-def _returned(headers: CIMultiDictProxy[str], prefix: str) -> CIMultiDict[str]:
-    kept = _without(headers, _NOT_RETURNED)
+def _headers_for_client(headers: CIMultiDictProxy[str], prefix: str) -> CIMultiDict[str]:
+    kept = _drop_headers(headers, _NOT_RETURNED)
     location = kept.get("Location", "")
     if "/exec/" in location:  # the server's path is not the pool's
         kept["Location"] = prefix + location[location.index("/exec/") + 1 :]
@@ -196,10 +196,10 @@ def _cut(incoming: web.Request) -> None:
         incoming.transport.abort()
 
 
-def _without(headers: CIMultiDictProxy[str], names: Collection[str]) -> CIMultiDict[str]:
+def _drop_headers(headers: CIMultiDictProxy[str], names: Collection[str]) -> CIMultiDict[str]:
     listed = {name.strip().lower() for name in headers.get("Connection", "").split(",")}
     return CIMultiDict((k, v) for k, v in headers.items() if k.lower() not in names and k.lower() not in listed)
 
 
-def _lower(headers: CIMultiDictProxy[str]) -> dict[str, str]:
+def _lower_case_names(headers: CIMultiDictProxy[str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}

@@ -67,8 +67,7 @@ class Searches:
         server = self._keeper.servers.get(server_in(execution_id) or "")
         if server is None or server not in self._sessions.answering():
             raise ExecutionNotFound(f"there is no execution {execution_id!r} on a server that answers")
-        secret = await self._tokens.secret(server, caller)
-        return str((await self._tokens.call(server, "GET", f"executions/{execution_id}", secret))["created_at"])
+        return str((await self._tokens.call_as(caller, server, "GET", f"executions/{execution_id}"))["created_at"])
 
     async def _page(
         self, server: Server, caller: PoolCaller, text: str, limit: int, before_at: str
@@ -79,9 +78,8 @@ class Searches:
         try:
             if not await self._tokens.has_token(server, caller):
                 return [], True
-            secret = await self._tokens.secret(server, caller)
             for _ in range(_MAX_PAGES):
-                answer = await self._tokens.call(server, "GET", f"executions?{urlencode(query)}", secret)
+                answer = await self._tokens.call_as(caller, server, "GET", f"executions?{urlencode(query)}")
                 found = answer["found"]
                 kept += [item for item in found if not before_at or _moment(item) < before_at]
                 if len(kept) >= limit or len(found) < limit:

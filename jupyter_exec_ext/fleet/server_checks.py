@@ -8,13 +8,13 @@ from ..errors import PoliciesInvalid
 from .keeper import Keeper
 from .pool_server import AWAY
 from .router import NothingSent
-from .server_tokens import ServerTokens
+from .server_requests import ServerRequests
 from .settings import ExecPool
 
 _AGAIN_SECONDS = 0.2
 
 
-async def check_servers(keeper: Keeper, tokens: ServerTokens, settings: ExecPool) -> None:
+async def check_servers(keeper: Keeper, requests: ServerRequests, settings: ExecPool) -> None:
     """Wait for the first server, and check how it is configured; all servers of a pool are configured alike.
 
     Raises
@@ -25,8 +25,8 @@ async def check_servers(keeper: Keeper, tokens: ServerTokens, settings: ExecPool
     while settings.tenancy == "isolated":  # a principal's own server is there only when it is needed
         for server in [s for s in keeper.servers.values() if s.load is not None and s.state not in AWAY]:
             try:
-                info = await tokens.call(server, "GET", "")
-                policies = (await tokens.call(server, "GET", "policies"))["policies"]
+                info = await requests.call(server, "GET", "")
+                policies = (await requests.call(server, "GET", "policies"))["policies"]
             except NothingSent:
                 continue
             require_policies(settings, {policy["name"]: policy["isolation"] for policy in policies}, info)

@@ -1,4 +1,4 @@
-"""Requests of the pool itself to one of its servers: readiness, load, drain, and the end of its sessions."""
+"""Requests of the pool itself to one of its servers, as its owner or with the token of a caller."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from ..client.api.request_exchange import segment
 from ..client.api.steps import Reply
 from ..errors import Gone, NotFound, ServerUnreachable, UnexpectedAnswer
 from ..models import Readiness, ServerLoad
+from ..protocol.strict_json import dump_bytes
 from ..protocol.view_json import readiness_from_json, server_load_from_json
 from .pool_server import Server
+from .router import NothingSent
 
-OwnToken = Callable[[], Awaitable[str]]
+PoolToken = Callable[[], Awaitable[str]]
 ANSWER_SECONDS = 2.0
+_CALL_SECONDS = 10.0
 # A server ends a session's kernel before it answers.
 _DELETE_SECONDS = 10.0
 
@@ -30,13 +33,34 @@ class ServerRequests:
     ----------
     http : aiohttp.ClientSession
         Sends them.
-    own_token : callable
+    pool_token : callable
         Returns the pool's own token, which makes it the owner on its servers.
     """
 
-    def __init__(self, http: aiohttp.ClientSession, own_token: OwnToken) -> None:
+    def __init__(self, http: aiohttp.ClientSession, pool_token: PoolToken) -> None:
         self._http = http
-        self._own_token = own_token
+        self._pool_token = pool_token
+
+    async def call(self, server: Server, method: str, path: str, *, token: str | None = None, json: Any = None) -> Any:
+        """Return the JSON of a server's answer, to the pool as its owner or to the bearer of `token`.
+
+        Parameters
+        ----------
+        path : str
+            Below ``exec/v1/``.
+
+        Raises
+        ------
+        NothingSent
+            If the server does not answer.
+        ExecError
+            As the server answers.
+        """
+        try:
+            reply = await self._ask(server, method, path, token=token, json=json, seconds=_CALL_SECONDS)
+        except ServerUnreachable as error:
+            raise NothingSent(f"the server {server.name} does not answer") from error
+        return parsed(reply)
 
     async def read_readiness(self, server: Server) -> Readiness:
         """Return whether a server is ready. It needs no token: this works while the server's own Hub is away."""
@@ -68,17 +92,26 @@ class ServerRequests:
             parsed(await self._ask(server, "DELETE", path, seconds=_DELETE_SECONDS))
 
     async def _ask(
-        self, server: Server, method: str, path: str, *, has_token: bool = True, seconds: float | None = None
+        self,
+        server: Server,
+        method: str,
+        path: str,
+        *,
+        has_token: bool = True,
+        token: str | None = None,
+        json: Any = None,
+        seconds: float | None = None,
     ) -> Reply:
+        headers = {"Authorization": f"token {token or await self._pool_token()}"} if has_token else {}
         options: dict[str, Any] = {"timeout": aiohttp.ClientTimeout(total=seconds or ANSWER_SECONDS)}
-        if has_token:
-            options["headers"] = {"Authorization": f"token {await self._own_token()}"}
+        if json is not None:
+            options["data"], headers["Content-Type"] = dump_bytes(json), "application/json"
         url = f"{server.address}exec/v1/{path}"
         try:
             # A token must not follow a redirect.
-            async with self._http.request(method, url, allow_redirects=False, **options) as answer:
-                headers = {name.lower(): value for name, value in answer.headers.items()}
-                return Reply(answer.status, headers, await answer.read())
+            async with self._http.request(method, url, headers=headers, allow_redirects=False, **options) as answer:
+                answered = {name.lower(): value for name, value in answer.headers.items()}
+                return Reply(answer.status, answered, await answer.read())
         except asyncio.TimeoutError:
             raise ServerUnreachable("it does not answer in time") from None
         except (aiohttp.ClientError, OSError) as error:

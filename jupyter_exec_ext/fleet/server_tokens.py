@@ -9,25 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import aiohttp
-
-from ..client.api.answers import parsed
-from ..client.api.steps import Reply
 from ..errors import ExecError
-from ..protocol.strict_json import dump_bytes
 from .callers import PoolCaller
 from .pool_server import Server
-from .router import NothingSent
+from .server_requests import ServerRequests
 
 LIFE_SECONDS = 3600.0
 # The old secret is good for requests that are on their way.
 _OVERLAP_SECONDS = 60.0
 _KEPT_SECONDS = 86_400.0
-_ANSWER_SECONDS = 10.0
 
 
 @dataclass(slots=True)
@@ -52,39 +46,19 @@ class ServerTokens:
 
     Parameters
     ----------
-    http : aiohttp.ClientSession
-        Connections to the servers.
-    own_token : callable
-        Returns the token with which the pool is the owner of its servers.
+    requests : ServerRequests
+        Sends requests to the servers.
     """
 
-    def __init__(self, http: aiohttp.ClientSession, own_token: Callable[[], Awaitable[str]]) -> None:
-        self._http = http
-        self._own_token = own_token
+    def __init__(self, requests: ServerRequests) -> None:
+        self._requests = requests
         # By server, and by the name of the token there.
         self._held: dict[str, dict[str, _Held]] = {}
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
 
-    async def call(self, server: Server, method: str, path: str, token: str | None = None, json: Any = None) -> Any:
-        """Return the JSON of a server's answer, to the owner or to the bearer of `token`.
-
-        Raises
-        ------
-        NothingSent
-            If it does not answer.
-        ExecError
-            As the server answers.
-        """
-        headers = {"Authorization": f"token {token or await self._own_token()}", "Content-Type": "application/json"}
-        body = None if json is None else dump_bytes(json)
-        timeout = aiohttp.ClientTimeout(total=_ANSWER_SECONDS)
-        url = f"{server.address}exec/v1/{path}"
-        try:
-            async with self._http.request(method, url, data=body, headers=headers, timeout=timeout) as answer:
-                reply = Reply(answer.status, {k.lower(): v for k, v in answer.headers.items()}, await answer.read())
-        except (aiohttp.ClientError, asyncio.TimeoutError, OSError) as error:
-            raise NothingSent(f"the server {server.name} does not answer") from error
-        return parsed(reply)
+    async def call_as(self, caller: PoolCaller, server: Server, method: str, path: str) -> Any:
+        """Return the JSON of a server's answer to a caller; raise as `ServerRequests.call`."""
+        return await self._requests.call(server, method, path, token=await self.secret(server, caller))
 
     async def secret(self, server: Server, caller: PoolCaller) -> str:
         """Return the secret of a caller's token on a server; a new one is made, or a known one renewed, if need be."""
@@ -118,7 +92,9 @@ class ServerTokens:
         else:
             request |= {"limits": dict(caller.limits), "scopes": sorted(caller.scopes)}
         held = _Held("", time.time())
-        issued = await self.call(server, "POST", "tokens", above.secret if above else None, request)
+        issued = await self._requests.call(
+            server, "POST", "tokens", token=above.secret if above else None, json=request
+        )
         held.id = str(issued["id"])
         held.take(issued, request["expires_in_seconds"])
         tokens[_name_of(server, caller)] = held
@@ -127,7 +103,8 @@ class ServerTokens:
     async def _renew(self, server: Server, held: _Held, above: _Held | None) -> _Held:
         life_seconds = _life_seconds(above)
         body = {"overlap_seconds": _OVERLAP_SECONDS, "expires_in_seconds": life_seconds}
-        held.take(await self.call(server, "POST", f"tokens/{held.id}/rotate", None, body), life_seconds)
+        issued = await self._requests.call(server, "POST", f"tokens/{held.id}/rotate", json=body)
+        held.take(issued, life_seconds)
         return held
 
     async def has_token(self, server: Server, caller: PoolCaller) -> bool:
@@ -137,7 +114,7 @@ class ServerTokens:
     async def _held_on(self, server: Server) -> dict[str, _Held]:
         """Return the tokens of a server by name; those that an earlier process has left are found at the first call."""
         if server.name not in self._held:
-            found = await self.call(server, "GET", "tokens")
+            found = await self._requests.call(server, "GET", "tokens")
             left = {str(token["name"]): _Held(str(token["id"]), time.time()) for token in found["tokens"]}
             # Servers of one home directory have one list of tokens.
             ours = {name: held for name, held in left.items() if name.startswith(_prefix_of(server))}
@@ -148,7 +125,7 @@ class ServerTokens:
         """Revoke the tokens of a principal on a server, which ends what runs in its name."""
         for name, held in list((await self._held_on(server)).items()):
             if _principal_in(server, name) == principal:
-                await self.call(server, "DELETE", f"tokens/{held.id}")
+                await self._requests.call(server, "DELETE", f"tokens/{held.id}")
                 self._held[server.name].pop(name, None)
 
     async def renew_due(self, server: Server) -> None:
@@ -166,7 +143,7 @@ class ServerTokens:
         ids = {held.id for name, held in tokens.items() if _principal_in(server, name).partition("/")[0] == account}
         if not ids:
             return 0
-        sessions = (await self.call(server, "GET", "sessions"))["sessions"]
+        sessions = (await self._requests.call(server, "GET", "sessions"))["sessions"]
         # A session's owner is a token, or a chain of tokens from the first one down.
         return sum(not ids.isdisjoint(str(session["owner"]).partition(":")[2].split("/")) for session in sessions)
 

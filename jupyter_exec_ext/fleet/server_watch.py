@@ -20,10 +20,10 @@ _SETTLED = (ServerState.STARTING, ServerState.LOST, ServerState.ENDED)
 class Watcher(Protocol):
     """The keeper, as far as a watch calls it."""
 
-    def note_answer(self, server: Server) -> None:
+    def on_answer(self, server: Server) -> None:
         """Learn that a server has answered, with its state and load."""
 
-    def give_up(self, server: Server) -> None:
+    def on_lost(self, server: Server) -> None:
         """Learn that a server has been silent for too long, or has not become ready in that time."""
 
 
@@ -88,7 +88,7 @@ class ServerWatch:
             server.answered_at = time.monotonic()
             closed = ServerState.DRAINING if readiness.draining else ServerState.UNREADY
             server.change_state(ServerState.READY if readiness.ready else closed)
-            self._watcher.note_answer(server)
+            self._watcher.on_answer(server)
 
     def _note_missed_probe(self, problem: str) -> None:
         server = self._server
@@ -101,7 +101,7 @@ class ServerWatch:
     def _give_up_if_due(self) -> None:
         is_due = time.monotonic() - self._server.answered_at >= self._lost_after_seconds
         if is_due and self._server.state in (ServerState.STARTING, ServerState.UNREACHABLE):
-            self._watcher.give_up(self._server)
+            self._watcher.on_lost(self._server)
 
 
 async def pause(event: asyncio.Event, least_seconds: float, most_seconds: float) -> None:

@@ -37,7 +37,7 @@ from .router import PREFIX, NothingSent
 from .searches import Searches
 from .server_tokens import ServerTokens
 from .sessions import SessionRequests
-from .status_page import status_page, token_of_dialog
+from .status_page import status_page, token_from_basic_login
 from .token_requests import TokenRequests
 
 Handler = Callable[[web.Request, PoolCaller], Awaitable[web.StreamResponse]]
@@ -140,7 +140,7 @@ class PoolService:
             request[PREFIX] = prefix
             authorization = request.headers.get("Authorization", "")
             if _is_status_page(request):
-                authorization = token_of_dialog(authorization)
+                authorization = token_from_basic_login(authorization)
             caller = await self._callers.authenticate(authorization, request.remote or "")
             with self._watch.open_request(caller):
                 return await handler(request, caller)
@@ -249,7 +249,7 @@ class PoolService:
         answer: dict[str, Any] = {"limits": {}, "policies": [], "kernelspecs": [], "default_kernel_name": "python3"}
         for server in self._sessions.answering() if caller.policy else []:
             try:
-                answer = await self._tokens.call(server, "GET", "", await self._tokens.secret(server, caller))
+                answer = await self._tokens.call_as(caller, server, "GET", "")
                 break
             except NothingSent:
                 continue

@@ -105,7 +105,9 @@ class SessionRequests:
     async def create_session(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
         """``POST /sessions``"""
         require_runner(caller)
-        return await self.place(request, caller, await read_body(request), RunKey(caller.principal, "", ""))
+        return await self.create_on_best_server(
+            request, caller, await read_body(request), RunKey(caller.principal, "", "")
+        )
 
     async def run_fresh(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
         """``POST /executions``"""
@@ -114,7 +116,7 @@ class SessionRequests:
         key = RunKey(caller.principal, "", _idempotency_key(request))
         known = await self._directory.server_of_run(key)
         if known is None:
-            return await self.place(request, caller, body, key)
+            return await self.create_on_best_server(request, caller, body, key)
         server = self._keeper.servers.get(known)
         if server is not None and server.state not in AWAY:
             return await self._run(request, caller, server, key, body)
@@ -202,7 +204,9 @@ class SessionRequests:
         else:
             self._directory.note_not_sent(key)
 
-    async def place(self, request: web.Request, caller: PoolCaller, body: bytes, key: RunKey) -> web.StreamResponse:
+    async def create_on_best_server(
+        self, request: web.Request, caller: PoolCaller, body: bytes, key: RunKey
+    ) -> web.StreamResponse:
         """Forward a request that makes a session to the best server; to the next one if it does not take it.
 
         Raises
@@ -248,7 +252,7 @@ class SessionRequests:
         self._metrics.place_seconds.observe(time.monotonic() - began)
         reservation.done(is_kept=status < 400)
         if status < 400:
-            self._directory.record_place(key.principal, reservation.server.name, headers.get("Location", ""))
+            self._directory.audit_placement(key.principal, reservation.server.name, headers.get("Location", ""))
         self._note_answer(caller, reservation.server, key, status, headers)
 
     async def reserve(self, caller: PoolCaller, request: web.Request, excluded: Collection[str] = ()) -> Reservation:
@@ -262,9 +266,9 @@ class SessionRequests:
         if not seconds and self._keeper.is_count_uncertain():  # their next answers tell
             seconds = 5 * PROBE_SECONDS
         if seconds:
-            place = await self._keeper.wait_for_place(seconds, excluded, account)
+            place = await self._keeper.reserve_within(seconds, excluded, account)
         else:
-            place = self._keeper.place(excluded, account)
+            place = self._keeper.reserve_now(excluded, account)
         self._placed[account] += 1
         return place
 
@@ -304,8 +308,7 @@ class SessionRequests:
             try:
                 if not await self._tokens.has_token(server, caller):
                     return []
-                secret = await self._tokens.secret(server, caller)
-                return list((await self._tokens.call(server, "GET", path, secret))[name])
+                return list((await self._tokens.call_as(caller, server, "GET", path))[name])
             except NothingSent:
                 return []
 

@@ -44,7 +44,7 @@ def _text(value: Any) -> str:
     return html.escape("none" if value is None else str(value))
 
 
-def token_of_dialog(authorization: str) -> str:
+def token_from_basic_login(authorization: str) -> str:
     """Return a header that has the password of a browser's dialog as its token; other headers as they are."""
     kind, _, encoded = authorization.partition(" ")
     if kind.lower() != "basic":

@@ -1,4 +1,4 @@
-"""Queue of requests that wait for a place: users take turns, each principal's requests in their order."""
+"""Queue of requests that wait for a place: users take turns, each account's requests in their order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection
 
 from .pool_server import Reservation
 
-# A principal alone must not fill the queue.
+# An account alone must not fill the queue.
 _MAX_WAITING = 10_000
-_MAX_WAITING_PER_PRINCIPAL = 1_000
+_MAX_WAITING_PER_ACCOUNT = 1_000
 Request = tuple[Collection[str], "asyncio.Future[Reservation]"]
 
 
@@ -18,18 +18,18 @@ class WaitingQueue:
     """Requests that wait for a place; each has names of servers that it must not be on."""
 
     def __init__(self) -> None:
-        self._by_principal: dict[str, deque[Request]] = {}
+        self._by_account: dict[str, deque[Request]] = {}
 
     def __len__(self) -> int:
-        return sum(map(len, self._by_principal.values()))
+        return sum(map(len, self._by_account.values()))
 
-    async def wait(self, seconds: float, excluded: Collection[str], principal: str) -> Reservation | None:
+    async def wait(self, seconds: float, excluded: Collection[str], account: str) -> Reservation | None:
         """Wait for a place; return None if there is none in time, or too many requests wait already."""
-        own = self._by_principal.get(principal, ())
-        if len(own) >= _MAX_WAITING_PER_PRINCIPAL or len(self) >= _MAX_WAITING:
+        own = self._by_account.get(account, ())
+        if len(own) >= _MAX_WAITING_PER_ACCOUNT or len(self) >= _MAX_WAITING:
             return None
         place: asyncio.Future[Reservation] = asyncio.get_running_loop().create_future()
-        self._by_principal.setdefault(principal, deque()).append((excluded, place))
+        self._by_account.setdefault(account, deque()).append((excluded, place))
         try:
             await asyncio.wait([place], timeout=seconds)
         except asyncio.CancelledError:
@@ -38,24 +38,24 @@ class WaitingQueue:
             raise
         finally:
             if not place.done():
-                self._remove(principal, (excluded, place))
+                self._remove(account, (excluded, place))
         return place.result() if place.done() else None
 
     def serve(self, find_place: Callable[[Collection[str], str], Reservation | None]) -> None:
-        """Give places to requests while there are any. A principal that gets one is last in the next round."""
+        """Give places to requests while there are any. An account that gets one is last in the next round."""
         is_served = True
         while is_served:
             is_served = False
-            for principal, requests in [*self._by_principal.items()]:
+            for account, requests in [*self._by_account.items()]:
                 excluded, place = requests[0]
-                if (reservation := find_place(excluded, principal)) is not None:
+                if (reservation := find_place(excluded, account)) is not None:
                     is_served = True
                     place.set_result(reservation)
-                    self._by_principal[principal] = self._by_principal.pop(principal)
-                    self._remove(principal, (excluded, place))
+                    self._by_account[account] = self._by_account.pop(account)
+                    self._remove(account, (excluded, place))
 
-    def _remove(self, principal: str, request: Request) -> None:
-        requests = self._by_principal[principal]
+    def _remove(self, account: str, request: Request) -> None:
+        requests = self._by_account[account]
         requests.remove(request)
         if not requests:
-            del self._by_principal[principal]
+            del self._by_account[account]

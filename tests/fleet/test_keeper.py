@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from jupyter_exec_ext.errors import NoServerStarted, NotFound, PoolFull, Unavailable
-from jupyter_exec_ext.fleet.placement import name_own_server
+from jupyter_exec_ext.fleet.placement import personal_server_name
 from jupyter_exec_ext.fleet.pool_server import Reservation, ServerState
 from tests.support.fleets import TOKEN, RunningKeeper, SimulatedFleet, SimulatedServer, running_keeper, short_times
 from tests.support.waiting import until
@@ -55,7 +55,7 @@ async def test_server_process_that_dies_ends_and_new_sessions_go_elsewhere() -> 
         await until(lambda: keeper.ended == [lost])
         assert lost.state is ServerState.ENDED
         assert lost.away.is_set()
-        assert keeper.place().server.name != first
+        assert keeper.reserve_now().server.name != first
         await until(lambda: first not in fleet.servers)  # the Hub keeps no record of it
         assert len(await until_ready(keeper, 2)) == 2  # there is another one in its place
         assert (first in keeper.servers, second in keeper.servers) == (False, True)
@@ -74,13 +74,13 @@ async def test_silent_server_is_unreachable_after_three_probes_and_comes_back_wh
         assert server.missed_probes == 3
         assert states(keeper) == {name: "unreachable"}
         with pytest.raises(PoolFull):
-            keeper.place()
+            keeper.reserve_now()
         fleet[name].come_back()
         await until_ready(keeper, 1)
         assert server.away is not away
         assert not server.away.is_set()
         assert (keeper.ended, fleet[name].deleted) == ([], [])
-        assert keeper.place().server is server
+        assert keeper.reserve_now().server is server
 
 
 async def test_silent_server_is_lost_in_the_end_and_stopped() -> None:
@@ -112,7 +112,7 @@ async def test_lost_server_that_comes_back_has_its_sessions_deleted_and_gets_no_
         await until(lambda: server.requests > asked + 2)
         assert states(keeper) == {name: "lost"}
         with pytest.raises(NoServerStarted):
-            keeper.place()
+            keeper.reserve_now()
         fleet.is_away = False
         await until(lambda: fleet.stopped == [name])
         await until(lambda: list(states(keeper).values()) == ["ready"])
@@ -130,13 +130,13 @@ async def test_while_the_hub_is_down_nothing_starts_or_stops_and_sessions_are_pl
         asked = fleet.lists
         await until(lambda: fleet.lists > asked + 3)
         for _ in range(4):
-            await create(keeper, keeper.place())
+            await create(keeper, keeper.reserve_now())
         with pytest.raises(NoServerStarted, match=r"the JupyterHub starts none: .*it is away") as refused:
-            keeper.place()
+            keeper.reserve_now()
         assert refused.value.retry_after_seconds
         assert (fleet.started, fleet.stopped, states(keeper)) == (names, [], dict.fromkeys(names, "ready"))
         fleet.is_away = False
-        reservation = await keeper.wait_for_place(10)
+        reservation = await keeper.reserve_within(10)
         assert reservation.server.name not in names
         assert keeper.trouble is None
 
@@ -174,7 +174,7 @@ async def test_pool_that_is_restarted_finds_its_servers_before_it_is_ready() -> 
     async with running_keeper(fleet) as keeper:
         await asyncio.wait_for(keeper.is_ready.wait(), 10)
         assert states(keeper) == {"w1": "ready", "w2": "ready"}
-        assert keeper.place().server.name == "w2"
+        assert keeper.reserve_now().server.name == "w2"
         assert fleet[("w1")].sessions == ["ses_1"]
         await until(lambda: fleet.stopped)
         assert (fleet.started, fleet.stopped) == ([], ["wdead"])
@@ -187,7 +187,7 @@ async def test_drained_server_gets_no_sessions_and_loses_none() -> None:
         fleet[name].sessions, fleet[name].running = ["ses_1"], 1
         await keeper.drain(name)
         await until(lambda: sorted(states(keeper).values()) == ["draining", "ready"])  # another one takes its place
-        assert keeper.place().server.name != name
+        assert keeper.reserve_now().server.name != name
         fleet[name].sessions = []
         asked = fleet[name].requests
         await until(lambda: fleet[name].requests > asked + 4)
@@ -206,14 +206,14 @@ async def test_full_pool_names_its_limit() -> None:
     async with running_keeper(fleet, max_servers=2, sessions_per_server=3, min_servers=2) as keeper:
         await until_ready(keeper, 2)
         assert keeper.count_free_places() == 6
-        kept = [keeper.place() for _ in range(6)]
+        kept = [keeper.reserve_now() for _ in range(6)]
         for _ in range(100):
             with pytest.raises(PoolFull) as refused:
-                keeper.place()
+                keeper.reserve_now()
             assert refused.value.limit == {"policy": "pool", "name": "sessions", "value": 6}
             assert refused.value.retry_after_seconds == 5.0
         kept[0].done(is_kept=False)
-        assert keeper.place().server is kept[0].server
+        assert keeper.reserve_now().server is kept[0].server
         assert len(fleet.started) == 2
 
 
@@ -222,9 +222,9 @@ async def test_server_with_a_lower_limit_of_its_own_gets_no_more() -> None:
     async with running_keeper(fleet, max_servers=1, sessions_per_server=100) as keeper:
         await until_ready(keeper, 1)
         for _ in range(2):
-            await create(keeper, keeper.place())
+            await create(keeper, keeper.reserve_now())
         with pytest.raises(PoolFull):
-            keeper.place()
+            keeper.reserve_now()
 
 
 async def test_start_that_fails_is_followed_by_the_next_and_three_by_a_pause() -> None:
@@ -235,7 +235,7 @@ async def test_start_that_fails_is_followed_by_the_next_and_three_by_a_pause() -
         assert "no room on the cluster" in str(keeper.trouble)
         assert keeper.failed_starts == len(fleet.started) == 3
         with pytest.raises(NoServerStarted, match="no room on the cluster") as refused:
-            keeper.place()
+            keeper.reserve_now()
         assert refused.value.retry_after_seconds == 5.0
         assert len(set(fleet.started)) == 3  # no name is used twice
         await until(lambda: len(fleet.started) == 4)  # after the pause
@@ -283,7 +283,7 @@ async def test_server_that_is_to_be_drained_gets_no_sessions_meanwhile() -> None
         keeper._settings.spare_sessions = 0
         await until(lambda: sorted(states(keeper).values()) == ["draining", "ready"])
         (draining,) = (name for name, state in states(keeper).items() if state == "draining")
-        assert keeper.place().server.name != draining
+        assert keeper.reserve_now().server.name != draining
         fleet[draining].can_drain.set()
         await until(lambda: fleet.stopped == [draining])
 
@@ -305,7 +305,7 @@ async def test_server_with_a_session_is_not_idle() -> None:
     async with running_keeper(
         fleet, min_servers=0, spare_sessions=0, idle_server_seconds=0.05, max_servers=1
     ) as keeper:
-        reservation = await keeper.wait_for_place(10)
+        reservation = await keeper.reserve_within(10)
         asked = fleet[reservation.server.name].requests
         await until(lambda: fleet[reservation.server.name].requests > asked + 10)
         await create(keeper, reservation)
@@ -325,7 +325,7 @@ async def test_burst_of_100_sessions_over_4_servers_leaves_none_with_more_than_2
         await until_ready(keeper, 4)
 
         async def place() -> str:
-            reservation = await keeper.wait_for_place(0)
+            reservation = await keeper.reserve_within(0)
             await create(keeper, reservation)
             return reservation.server.name
 
@@ -340,9 +340,9 @@ async def test_server_that_has_failed_gets_no_sessions() -> None:
     async with running_keeper(fleet, min_servers=2, max_servers=2) as keeper:
         first, second = sorted(await until_ready(keeper, 2))
         keeper.note_failure(first)
-        assert [keeper.place().server.name for _ in range(3)] == [second] * 3
+        assert [keeper.reserve_now().server.name for _ in range(3)] == [second] * 3
         with pytest.raises(PoolFull):
-            keeper.place(excluded={second})
+            keeper.reserve_now(excluded={second})
 
 
 async def test_sessions_are_counted_once_after_the_server_has_counted_them() -> None:
@@ -350,8 +350,8 @@ async def test_sessions_are_counted_once_after_the_server_has_counted_them() -> 
     async with running_keeper(fleet, max_servers=1, sessions_per_server=10) as keeper:
         (name,) = await until_ready(keeper, 1)
         server = keeper.servers[name]
-        open_one = keeper.place()
-        await create(keeper, keeper.place())
+        open_one = keeper.reserve_now()
+        await create(keeper, keeper.reserve_now())
         await until(lambda: server.load is not None and server.load.sessions == 1 and len(server.coming) == 1)
         assert keeper.count_free_places() == 8
         open_one.done(is_kept=False)
@@ -366,10 +366,10 @@ async def test_request_that_waits_gets_the_place_that_becomes_free() -> None:
     fleet = SimulatedFleet()
     async with running_keeper(fleet, max_servers=1, sessions_per_server=1) as keeper:
         (name,) = await until_ready(keeper, 1)
-        await create(keeper, keeper.place())
-        waiting = asyncio.create_task(keeper.wait_for_place(10))
+        await create(keeper, keeper.reserve_now())
+        waiting = asyncio.create_task(keeper.reserve_within(10))
         with pytest.raises(PoolFull):
-            await keeper.wait_for_place(0.05)
+            await keeper.reserve_within(0.05)
         fleet[name].sessions.clear()
         keeper.refresh(name)
         assert (await waiting).server.name == name
@@ -379,8 +379,8 @@ async def test_request_that_is_cancelled_gives_its_place_to_the_next() -> None:
     fleet = SimulatedFleet()
     async with running_keeper(fleet, max_servers=1, sessions_per_server=1) as keeper:
         await until_ready(keeper, 1)
-        first = keeper.place()
-        waiting = [asyncio.create_task(keeper.wait_for_place(10)) for _ in range(3)]
+        first = keeper.reserve_now()
+        waiting = [asyncio.create_task(keeper.reserve_within(10)) for _ in range(3)]
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         waiting[0].cancel()
@@ -393,18 +393,18 @@ async def test_request_that_is_cancelled_gives_its_place_to_the_next() -> None:
             assert task.cancelled()
 
 
-async def test_principals_take_turns_when_the_pool_is_full() -> None:
+async def test_accounts_take_turns_when_the_pool_is_full() -> None:
     fleet = SimulatedFleet()
     async with running_keeper(fleet, max_servers=1, sessions_per_server=4) as keeper:
         await until_ready(keeper, 1)
-        kept = [keeper.place() for _ in range(4)]
+        kept = [keeper.reserve_now() for _ in range(4)]
         order: list[str] = []
 
-        async def wait(principal: str) -> None:
-            await keeper.wait_for_place(10, principal=principal)
-            order.append(principal)
+        async def wait(account: str) -> None:
+            await keeper.reserve_within(10, account=account)
+            order.append(account)
 
-        tasks = [asyncio.create_task(wait(principal)) for principal in ("ada",) * 5 + ("bob",) * 2]
+        tasks = [asyncio.create_task(wait(account)) for account in ("ada",) * 5 + ("bob",) * 2]
         await asyncio.sleep(0)
         for reservation in kept:
             reservation.done(is_kept=False)
@@ -415,17 +415,17 @@ async def test_principals_take_turns_when_the_pool_is_full() -> None:
 
 
 async def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.fleet.waiting._MAX_WAITING_PER_PRINCIPAL", 2)
+    monkeypatch.setattr("jupyter_exec_ext.fleet.waiting._MAX_WAITING_PER_ACCOUNT", 2)
     fleet = SimulatedFleet()
     fleet.can_start.clear()
     async with running_keeper(fleet) as keeper:
         await until(lambda: fleet.started)
-        tasks = [asyncio.create_task(keeper.wait_for_place(10, principal="ada")) for _ in range(2)]
+        tasks = [asyncio.create_task(keeper.reserve_within(10, account="ada")) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(PoolFull):
-            await keeper.wait_for_place(10, principal="ada")
+            await keeper.reserve_within(10, account="ada")
         fleet.can_start.set()
-        assert (await keeper.wait_for_place(10, principal="bob")).server.name == fleet.started[0]
+        assert (await keeper.reserve_within(10, account="bob")).server.name == fleet.started[0]
         await asyncio.gather(*tasks)
 
 
@@ -435,25 +435,25 @@ async def test_place_in_an_empty_pool_starts_a_server() -> None:
         await asyncio.wait_for(keeper.is_ready.wait(), 10)
         assert fleet.started == []
         with pytest.raises(PoolFull):
-            keeper.place()
+            keeper.reserve_now()
         await until_ready(keeper, 1)
-        assert keeper.place().server.name == fleet.started[0]
+        assert keeper.reserve_now().server.name == fleet.started[0]
 
 
 async def test_own_servers_are_started_for_their_principals_alone() -> None:
     fleet = SimulatedFleet()
     async with running_keeper(fleet, tenancy="own", idle_server_seconds=0.2, max_servers=2) as keeper:
         await asyncio.wait_for(keeper.is_ready.wait(), 10)
-        ada, bob = [await keeper.wait_for_place(10, principal=name) for name in ("ada", "bob")]
-        assert [ada.server.name, bob.server.name] == [name_own_server("ada"), name_own_server("bob")]
+        ada, bob = [await keeper.reserve_within(10, account=name) for name in ("ada", "bob")]
+        assert [ada.server.name, bob.server.name] == [personal_server_name("ada"), personal_server_name("bob")]
         assert fleet.started == [ada.server.name, bob.server.name]
         with pytest.raises(PoolFull):
-            keeper.place(principal="eve")
+            keeper.reserve_now(account="eve")
         ada.done(is_kept=False)
         await until(lambda: ada.server.name not in keeper.servers)
         assert fleet.stopped == [ada.server.name]
         assert ada.server.name in fleet.servers  # the Hub keeps it, since it is started again
-        again = await keeper.wait_for_place(10, principal="ada")
+        again = await keeper.reserve_within(10, account="ada")
         assert again.server is not ada.server
         assert again.server.name == ada.server.name
 
@@ -462,7 +462,7 @@ async def test_own_server_that_was_started_again_by_others_is_another_one() -> N
     fleet = SimulatedFleet()
     async with running_keeper(fleet, tenancy="own") as keeper:
         await asyncio.wait_for(keeper.is_ready.wait(), 10)
-        before = (await keeper.wait_for_place(10, principal="ada")).server
+        before = (await keeper.reserve_within(10, account="ada")).server
         await fleet[before.name].die()
         fleet.servers[before.name] = SimulatedServer(before.name, "again")
         await fleet[before.name].start()

@@ -16,10 +16,11 @@ from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.fleet.hub_fleet import HubFleet
 from jupyter_exec_ext.fleet.keeper import Keeper
 from jupyter_exec_ext.fleet.pool_server import Server, ServerState
+from jupyter_exec_ext.fleet.server_requests import ServerRequests
 from jupyter_exec_ext.fleet.settings import ExecPool
 from tests.support import canaries
 from tests.support.bearers import UNPROTECTED
-from tests.support.fleets import TOKEN, USER, own_token
+from tests.support.fleets import TOKEN, USER, pool_token
 from tests.support.full import only_in_full
 from tests.support.hubs import HubHost, running_hub
 from tests.support.waiting import until
@@ -56,7 +57,7 @@ class Pool:
         self.hub = hub
         self.fleet = HubFleet(f"{hub.hub_url}api", TOKEN, USER, {})
         settings = ExecPool(min_servers=2, max_servers=3, lost_after_seconds=30, idle_server_seconds=3600)
-        self.keeper = Keeper(self.fleet, http, settings, own_token, on_end=self._note_end)
+        self.keeper = Keeper(self.fleet, ServerRequests(http, pool_token), settings, on_end=self._note_end)
         self.ended: list[Server] = []
 
     async def _note_end(self, server: Server) -> None:
@@ -93,14 +94,14 @@ async def running_pool(hub: HubHost) -> AsyncIterator[Pool]:
 async def test_servers_of_a_hub_live_and_end_as_simulated_ones_do(hub: HubHost) -> None:
     async with running_pool(hub) as pool:
         first, second = await pool.until_ready(2)
-        place = pool.keeper.place()
+        place = pool.keeper.reserve_now()
         async with pool.client(place.server) as client:
             session = await client.session()
             place.done(is_kept=True)
             assert session.id.startswith(f"ses_{place.server.name}_")
             await until(lambda: place.server.load is not None and place.server.load.sessions == 1)
             await until(lambda: not place.server.coming)  # counted once from here on
-            assert pool.keeper.place().server is not place.server
+            assert pool.keeper.reserve_now().server is not place.server
     async with running_pool(hub) as pool:  # the pool was restarted, the servers were not
         await asyncio.wait_for(pool.keeper.is_ready.wait(), 30)
         assert {*pool.keeper.servers} == {first.name, second.name}

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from jupyter_exec_ext.fleet.placement import (
     FAILED_SECONDS,
-    Place,
     ServerBounds,
+    ServerSnapshot,
     choose,
-    is_own_server,
+    is_personal_server,
     is_pool_server,
     make_server_name,
-    name_own_server,
+    personal_server_name,
     plan_servers,
 )
 
@@ -27,11 +27,11 @@ BOUNDS = ServerBounds(
 
 
 @st.composite
-def place_lists(draw: st.DrawFn) -> list[Place]:
-    places = []
+def snapshot_lists(draw: st.DrawFn) -> list[ServerSnapshot]:
+    snapshots = []
     for name in draw(st.lists(st.sampled_from("abcdef"), unique=True)):
         sessions = draw(st.integers(0, PER_SERVER + 2))
-        place = Place(
+        snapshot = ServerSnapshot(
             name,
             sessions,
             coming=draw(st.integers(0, PER_SERVER + 2)),
@@ -40,8 +40,8 @@ def place_lists(draw: st.DrawFn) -> list[Place]:
             failed_at_seconds=draw(st.none() | st.floats(NOW - 2 * FAILED_SECONDS, NOW)),
             empty_since_seconds=None if sessions else draw(st.floats(NOW - 200.0, NOW)),
         )
-        places.append(place)
-    return places
+        snapshots.append(snapshot)
+    return snapshots
 
 
 @st.composite
@@ -52,8 +52,8 @@ def server_bounds(draw: st.DrawFn) -> ServerBounds:
     )
 
 
-@given(place_lists(), st.sets(st.sampled_from("abcdef")))
-def test_choose_never_takes_a_server_that_cannot_have_it(places: list[Place], excluded: set[str]) -> None:
+@given(snapshot_lists(), st.sets(st.sampled_from("abcdef")))
+def test_choose_never_takes_a_server_that_cannot_have_it(places: list[ServerSnapshot], excluded: set[str]) -> None:
     name = choose(places, PER_SERVER, NOW, excluded)
     fitting = {
         place.name: place.sessions + place.coming
@@ -72,7 +72,7 @@ def test_choose_never_takes_a_server_that_cannot_have_it(places: list[Place], ex
 
 @given(st.lists(st.integers(0, 5), min_size=4, max_size=4))
 def test_choose_in_a_burst_evens_the_servers_out(sessions: list[int]) -> None:
-    places = {name: Place(name, count) for name, count in zip("abcd", sessions, strict=True)}
+    places = {name: ServerSnapshot(name, count) for name, count in zip("abcd", sessions, strict=True)}
     for _ in range(20):
         name = choose(places.values(), 100, NOW)
         assert name is not None
@@ -82,8 +82,8 @@ def test_choose_in_a_burst_evens_the_servers_out(sessions: list[int]) -> None:
     assert sum(totals) == sum(sessions) + 20
 
 
-@given(place_lists(), st.integers(0, 4), st.integers(0, 50), server_bounds())
-def test_plan_keeps_its_bounds(places: list[Place], starting: int, waiting: int, bounds: ServerBounds) -> None:
+@given(snapshot_lists(), st.integers(0, 4), st.integers(0, 50), server_bounds())
+def test_plan_keeps_its_bounds(places: list[ServerSnapshot], starting: int, waiting: int, bounds: ServerBounds) -> None:
     plan = plan_servers(places, starting, waiting, bounds, NOW)
     by_name = {place.name: place for place in places}
     assert not (plan.start and plan.stop)
@@ -114,20 +114,20 @@ def test_plan_for_an_empty_pool_starts_the_least_number_of_servers() -> None:
 
 
 def test_plan_without_room_starts_servers_for_those_that_wait() -> None:
-    full = Place("a", PER_SERVER)
+    full = ServerSnapshot("a", PER_SERVER)
     assert plan_servers([full], 0, 0, BOUNDS, NOW).start == 1
     assert plan_servers([full], 0, 12, BOUNDS, NOW).start == 2
     assert plan_servers([full], 1, 0, BOUNDS, NOW).start == 0
 
 
 def test_plan_with_a_draining_server_replaces_it() -> None:
-    draining = Place("a", 3, is_open=False)
+    draining = ServerSnapshot("a", 3, is_open=False)
     assert plan_servers([draining], 0, 0, BOUNDS, NOW).start == 1
     assert plan_servers([draining], 0, 0, replace(BOUNDS, max_servers=1), NOW).start == 0
 
 
 def test_plan_stops_the_server_that_has_been_idle_longest() -> None:
-    places = [Place("a", empty_since_seconds=NOW - 70), Place("b", empty_since_seconds=NOW - 80)]
+    places = [ServerSnapshot("a", empty_since_seconds=NOW - 70), ServerSnapshot("b", empty_since_seconds=NOW - 80)]
     assert plan_servers(places, 0, 0, BOUNDS, NOW).stop == ("b",)
     assert plan_servers(places, 0, 9, BOUNDS, NOW).stop == ()
 
@@ -138,14 +138,14 @@ def test_server_names_differ_by_second_and_fit_into_ids(second: int) -> None:
     assert name != make_server_name(second + 1)
     assert int(name[1:], 36) + 1_767_225_600 == second
     assert is_pool_server(name)
-    assert not is_own_server(name)
+    assert not is_personal_server(name)
 
 
 def test_own_server_of_a_principal_has_always_the_same_name() -> None:
-    name = name_own_server("ada@example.org")
-    assert name == name_own_server("ada@example.org") != name_own_server("bob@example.org")
+    name = personal_server_name("ada@example.org")
+    assert name == personal_server_name("ada@example.org") != personal_server_name("bob@example.org")
     assert is_pool_server(name)
-    assert is_own_server(name)
+    assert is_personal_server(name)
 
 
 def test_servers_of_people_are_not_the_pools() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_exec_ext.errors import Unavailable
 from jupyter_exec_ext.fleet import pool_app
-from jupyter_exec_ext.fleet.pool_app import keep_token
+from jupyter_exec_ext.fleet.pool_app import renewed_token
 
 
 class TokenSource:
@@ -28,14 +28,14 @@ class TokenSource:
 
 async def test_token_is_issued_once_for_all_requests() -> None:
     source = TokenSource()
-    current = keep_token(source, 3600)
+    current = renewed_token(source, 3600)
     assert await asyncio.gather(*(current() for _ in range(5))) == ["token 1"] * 5
 
 
 async def test_token_is_kept_while_the_hub_that_is_to_renew_it_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_app, "_RENEW_AGAIN_SECONDS", 0)
     source = TokenSource()
-    current = keep_token(source, 0)  # so that each call renews it
+    current = renewed_token(source, 0)  # so that each call renews it
     source.is_away = True
     with pytest.raises(Unavailable):
         await current()

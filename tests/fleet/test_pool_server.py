@@ -22,10 +22,10 @@ def reserve(server: Server) -> tuple[Reservation, list[str]]:
 def test_place_is_free_again_once_when_no_session_was_created() -> None:
     server = Server("w1")
     reservation, released = reserve(server)
-    assert server.place.coming == 1
+    assert server.snapshot.coming == 1
     for is_kept in (False, False, True):
         reservation.done(is_kept)
-    assert (server.place.coming, released) == (0, ["released"])
+    assert (server.snapshot.coming, released) == (0, ["released"])
 
 
 def test_created_session_is_coming_until_a_later_request_for_the_load() -> None:
@@ -35,16 +35,16 @@ def test_created_session_is_coming_until_a_later_request_for_the_load() -> None:
     reservation.done(is_kept=True)
     reservation.done(is_kept=False)
     server.note_load(load(0), asked_before)  # was sent before the session was there
-    assert server.place.coming == 1
+    assert server.snapshot.coming == 1
     server.note_load(load(1), time.monotonic())
-    assert (server.place.sessions, server.place.coming, released) == (1, 0, [])
+    assert (server.snapshot.sessions, server.snapshot.coming, released) == (1, 0, [])
 
 
 def test_reservation_that_is_open_is_coming_whatever_the_load_says() -> None:
     server = Server("w1")
     reserve(server)
     server.note_load(load(1), time.monotonic())
-    assert server.place.coming == 1
+    assert server.snapshot.coming == 1
 
 
 def test_server_is_empty_since_its_last_session() -> None:

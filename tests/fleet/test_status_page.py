@@ -6,7 +6,7 @@ import base64
 
 import pytest
 
-from jupyter_exec_ext.fleet.status_page import status_page, token_of_dialog
+from jupyter_exec_ext.fleet.status_page import status_page, token_from_basic_login
 
 
 def test_figures_and_problems_are_text_and_never_markup() -> None:
@@ -28,4 +28,4 @@ def test_figures_and_problems_are_text_and_never_markup() -> None:
     ],
 )
 def test_token_is_the_password_of_the_dialog(given: str, expected: str) -> None:
-    assert token_of_dialog(given) == expected
+    assert token_from_basic_login(given) == expected

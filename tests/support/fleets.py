@@ -18,6 +18,7 @@ from jupyter_exec_ext.fleet import server_requests, server_watch
 from jupyter_exec_ext.fleet.fleet import FleetServer
 from jupyter_exec_ext.fleet.keeper import Keeper
 from jupyter_exec_ext.fleet.pool_server import Server
+from jupyter_exec_ext.fleet.server_requests import ServerRequests
 from jupyter_exec_ext.fleet.settings import ExecPool
 
 USER = "exec-pool"
@@ -201,7 +202,7 @@ class SimulatedFleet:
             await server.die()
 
 
-async def own_token() -> str:
+async def pool_token() -> str:
     return TOKEN
 
 
@@ -209,7 +210,7 @@ class RunningKeeper(Keeper):
     """A keeper with the servers that it has reported as ended."""
 
     def __init__(self, fleet: SimulatedFleet, http: aiohttp.ClientSession, settings: ExecPool) -> None:
-        super().__init__(fleet, http, settings, own_token, on_end=self._note_end)
+        super().__init__(fleet, ServerRequests(http, pool_token), settings, on_end=self._note_end)
         self.ended: list[Server] = []
 
     async def _note_end(self, server: Server) -> None:
