@@ -104,6 +104,14 @@ def _find_mount_problem() -> str | None:
     return done.stderr.strip() or f"mount exited with {done.returncode}" if done.returncode else None
 
 
+def _find_network_namespace_problem() -> str | None:
+    if problem := _program("ip", "nsenter")():
+        return problem
+    command = ["unshare", "--net", "--pid", "--mount", "--uts", "--fork", "ip", "link", "add", "br0", "type", "bridge"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_SECONDS, check=False)
+    return done.stderr.strip() or f"ip exited with {done.returncode}" if done.returncode else None
+
+
 def _find_immutable_file_problem() -> str | None:
     if problem := _program("chattr")():
         return problem
@@ -171,6 +179,11 @@ PARTS: dict[str, OutsidePart] = {
     "mounts": OutsidePart(
         _find_mount_problem,
         "run the tests as root; in a container with --cap-add=SYS_ADMIN; in a chroot, mount its root on itself",
+        is_of_machine=True,
+    ),
+    "network namespaces": OutsidePart(
+        _find_network_namespace_problem,
+        "apt-get install iproute2, and run the tests as root; in a container with --privileged",
         is_of_machine=True,
     ),
     "immutable files": OutsidePart(
