@@ -136,7 +136,7 @@ class ExecEngine(EngineSettings):
         self.sessions = SessionService(
             self._factory, self._registry, self.pool, store.sessions, store.audit, memory, self.log
         )
-        self.status = ServerStatus(settings, self._registry, self.pool, memory, self.log)
+        self.status = ServerStatus(settings, self._registry, self.pool, memory, store.audit, self.log)
         self.approvals = ApprovalService(settings, store, self.sessions, self._registry, self.background)
         self._executions = ExecutionService(
             settings, store, self.sessions, self._registry, self._admission, self.approvals, self.feed

@@ -5,27 +5,29 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
+from collections.abc import Collection
 from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
-from ..errors import Forbidden, Gone, InvalidRequest, NotFound, Unavailable, UnexpectedAnswer
+from ..errors import Forbidden, Gone, InvalidRequest, NotFound, UnexpectedAnswer
 from ..protocol.strict_json import dump_bytes, loads_strict
+from .answers import MAX_KEPT_BODY_BYTES, read_body
 from .callers import PoolCaller, require_runner
-from .directory import Directory, server_in_mcp
+from .directory import AcaName, Directory, McpClient, makes_mcp_session, server_in_mcp
 from .keeper import Keeper
 from .pool_server import AWAY, Server, ServerState
-from .router import PREFIX, NothingSent, Router, unreachable
+from .router import PREFIX, NothingSent, Refused, Router, unreachable
 from .server_tokens import ServerTokens
-from .sessions import SessionRequests, read_body
+from .sessions import TRY_NEXT, SessionRequests
 
 _POOL = re.compile(r"exec/aca(/(?:subscriptions/[^/]+/resourceGroups/[^/]+/)?sessionPools/[^/]+)?/(.+)")
 # What may make a session. All else is about one that is there.
 _MAKES_SESSION = re.compile(r"code/execute|python/execute|executions|files/upload|files")
 _LISTS = frozenset({"listSessions", ".management/listSessions"})
-_SESSION_HEADER = "Mcp-Session-Id"
+_SESSION_HEADER, _LEASE_HEADER = "Mcp-Session-Id", "Jupyter-Exec-Lease"
 
 
 class AcaAndMcpRequests:
@@ -46,7 +48,7 @@ class AcaAndMcpRequests:
         self._router = router
         self._sessions = sessions
         # Two first requests with one identifier must not make two sessions.
-        self._locks: defaultdict[tuple[str, str, str], asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: defaultdict[AcaName, asyncio.Lock] = defaultdict(asyncio.Lock)
 
     # --- the ACA sessions' protocol ---
 
@@ -58,30 +60,56 @@ class AcaAndMcpRequests:
         identifier = request.query.get("identifier", "")
         if operation in _LISTS:
             return await self._list_aca(request, caller)
-        name = (caller.principal, pool, identifier)
         if not identifier:  # the server says what is wrong, or describes itself
-            return await self._sessions.forward(request, caller, self._any_server())
+            return await self._sessions.forward(request, caller, self._sessions.any_server())
+        name = AcaName(caller.principal, pool, identifier)
+        makes_session = request.method == "POST" and _MAKES_SESSION.fullmatch(operation) is not None
+        # A larger upload is forwarded as it comes, so it can be sent to one server only.
+        is_kept = makes_session and request.content_length is not None and request.content_length <= MAX_KEPT_BODY_BYTES
+        body = await read_body(request) if is_kept else None
+        tried: set[str] = set()
+        while True:
+            server, is_placed = await self._server_of(name, request, caller, makes_session, tried)
+            try:
+                return await self._sessions.forward(
+                    request, caller, server, body=body, refusals=TRY_NEXT if makes_session else ()
+                )
+            except (Refused, NothingSent) as error:
+                if isinstance(error, NothingSent) and not is_placed:  # it may come back with the session
+                    raise unreachable(server) from None
+                self._keeper.note_failure(server.name)
+                if self._directory.aca_servers.get(name) == server.name:
+                    del self._directory.aca_servers[name]
+                if body is None:
+                    raise error.error if isinstance(error, Refused) else unreachable(server) from None
+                tried.add(server.name)
+
+    async def _server_of(
+        self, name: AcaName, request: web.Request, caller: PoolCaller, makes_session: bool, tried: Collection[str]
+    ) -> tuple[Server, bool]:
+        """Return the server that has the session of an identifier or is to have it, and whether it was chosen now."""
         server = self._known(name)
         if server is not None:
-            return await self._sessions.forward(request, caller, server)
+            return server, False
         lock = self._locks[name]
         try:
             async with lock:
-                server = self._known(name) or await self._find_aca(request, caller, pool, identifier)
-                if server is None and not (request.method == "POST" and _MAKES_SESSION.fullmatch(operation)):
-                    return await self._sessions.forward(request, caller, self._any_server())
-                if server is None:
-                    reservation = await self._sessions.reserve(caller, request)
+                server = self._known(name) or await self._find_aca(request, caller, name)
+                if server is None and not makes_session:
+                    return self._sessions.any_server(), False
+                is_placed = server is None or server.name in tried
+                if server is None or server.name in tried:
+                    reservation = await self._sessions.reserve(caller, request, tried)
                     reservation.done(is_kept=True)
                     server = reservation.server
                     self._directory.audit_placement(caller.principal, server.name, request.path)
-                self._directory.names[name] = server.name
+                self._directory.aca_servers[name] = server.name
+                return server, is_placed
         finally:
             if not lock.locked():
                 self._locks.pop(name, None)
-        return await self._sessions.forward(request, caller, server)
 
-    def _known(self, name: tuple[str, str, str]) -> Server | None:
+    def _known(self, name: AcaName) -> Server | None:
         """Return the server that has the session of an identifier, as far as it is known and not lost.
 
         Raises
@@ -89,20 +117,26 @@ class AcaAndMcpRequests:
         ServerUnreachable
             If the server may come back.
         """
-        server = self._keeper.servers.get(self._directory.names.get(name, ""))
+        server = self._keeper.servers.get(self._directory.aca_servers.get(name, ""))
         if server is not None and server.state is ServerState.UNREACHABLE:
             raise unreachable(server)
         return None if server is None or server.state in AWAY else server
 
-    async def _find_aca(self, request: web.Request, caller: PoolCaller, pool: str, identifier: str) -> Server | None:
-        """Return the server that has a session from before the pool was started."""
+    async def _find_aca(self, request: web.Request, caller: PoolCaller, name: AcaName) -> Server | None:
+        """Return the server that has a session from before the pool was started.
+
+        Raises
+        ------
+        ServerUnreachable
+            If a server from before may have it, and cannot be asked.
+        """
 
         async def has(server: Server) -> bool:
             if not server.is_adopted or not await self._tokens.has_token(server, caller):
                 return False
             try:
-                query = urlencode({"identifier": identifier, "api-version": request.query.get("api-version", "")})
-                await self._tokens.call_as(caller, server, "GET", f"../aca{pool}/session?{query}")
+                query = urlencode({"identifier": name.identifier, "api-version": request.query.get("api-version", "")})
+                await self._tokens.call_as(caller, server, "GET", f"../aca{name.pool}/session?{query}")
             except NothingSent as error:
                 raise unreachable(server) from error
             # The protocol's errors have no code of ours. A token that may not read its sessions gets another one.
@@ -111,6 +145,9 @@ class AcaAndMcpRequests:
             return True
 
         servers = self._sessions.answering()
+        for server in self._keeper.servers.values():
+            if server.is_adopted and server.may_come_back and server not in servers:
+                raise unreachable(server)
         found = await asyncio.gather(*map(has, servers))
         return next((server for server, is_there in zip(servers, found, strict=True) if is_there), None)
 
@@ -133,39 +170,41 @@ class AcaAndMcpRequests:
         require_runner(caller)
         stream_id = request.headers.get(_SESSION_HEADER, "")
         body = await read_body(request) if request.method == "POST" else None
-        name = self._directory.streams.get(stream_id) if stream_id else None
+        name = self._directory.mcp_streams.get(stream_id) if stream_id else None
+        makes_session = False
         if name is None and body is not None:
             try:
-                name = server_in_mcp(loads_strict(body))
+                message = loads_strict(body)
             except ValueError:
                 raise InvalidRequest("the request body must be a JSON object in UTF-8") from None
-        server = self._keeper.servers.get(name or self._directory.homes.get(caller.principal, ""))
+            name, makes_session = server_in_mcp(message), makes_mcp_session(message)
+        # A client with a lease has one session that it need not name, on one server. Others name theirs.
+        client = McpClient(caller.principal, request.headers.get(_LEASE_HEADER, "").partition(";")[0])
+        server = self._keeper.servers.get(name or self._directory.mcp_homes.get(client, ""))
         if server is not None and server.state is ServerState.UNREACHABLE:
             raise unreachable(server)
-        if server is None or server.state in AWAY:
-            server = await self._new_home(request, caller)
+        is_new = makes_session and not (name or client.lease)
+        if server is None or server.state in AWAY or (is_new and not self._keeper.has_place(server)):
+            server = await self._new_home(request, client, caller)
+        if is_new:
+            server.note_new_session()
         secret = await self._tokens.secret(server, caller)
 
         def note(status: int, headers: CIMultiDictProxy[str], server: Server = server) -> None:
             if _SESSION_HEADER in headers:
-                self._directory.streams[headers[_SESSION_HEADER]] = server.name
+                self._directory.mcp_streams[headers[_SESSION_HEADER]] = server.name
 
         return await self._router.forward(request, server, secret, body=body, on_answer=note)
 
-    async def _new_home(self, request: web.Request, caller: PoolCaller) -> Server:
+    async def _new_home(self, request: web.Request, client: McpClient, caller: PoolCaller) -> Server:
         """Return the server for MCP requests that name nothing: one where the caller has a session, or the best one."""
-        for server in self._sessions.answering():
-            if server.is_adopted and await self._tokens.has_token(server, caller):
-                self._directory.homes[caller.principal] = server.name
-                return server
+        if client not in self._directory.mcp_homes:
+            for server in self._sessions.answering():
+                if server.is_adopted and await self._tokens.has_token(server, caller):
+                    self._directory.mcp_homes[client] = server.name
+                    return server
         reservation = await self._sessions.reserve(caller, request)
         reservation.done(is_kept=False)
-        self._directory.homes[caller.principal] = reservation.server.name
+        self._directory.mcp_homes[client] = reservation.server.name
         self._directory.audit_placement(caller.principal, reservation.server.name, request.path)
         return reservation.server
-
-    def _any_server(self) -> Server:
-        servers = self._sessions.answering()
-        if not servers:
-            raise Unavailable("no server of the pool answers now", retry_after_seconds=5)
-        return servers[0]

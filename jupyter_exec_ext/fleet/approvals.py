@@ -8,14 +8,14 @@ from aiohttp import web
 
 from ..errors import ExecutionNotFound, Forbidden
 from ..protocol.strict_json import loads_strict
-from .answers import answer_json
+from .answers import answer_json, read_body
 from .callers import PoolCaller
 from .directory import server_in
 from .keeper import Keeper
 from .pool_server import AWAY
 from .router import NothingSent, unreachable
 from .server_requests import ServerRequests
-from .sessions import SessionRequests, read_body
+from .sessions import SessionRequests
 
 
 class Approvals:

@@ -34,6 +34,21 @@ class RunKey(NamedTuple):
     key: str
 
 
+class AcaName(NamedTuple):
+    """A session of the ACA protocol: by its caller, the path of its session pool, and its identifier."""
+
+    principal: str
+    pool: str
+    identifier: str
+
+
+class McpClient(NamedTuple):
+    """A client of MCP, as far as it can be told from others of its principal: by the lease that it may hold."""
+
+    principal: str
+    lease: str
+
+
 class Directory:
     """Servers by what they have.
 
@@ -46,21 +61,21 @@ class Directory:
 
     Attributes
     ----------
-    names : mapping
-        Servers by principal, path of the session pool, and identifier, of sessions of the ACA protocol.
-    streams : mapping
+    aca_servers : mapping
+        Servers of sessions of the ACA protocol.
+    mcp_streams : mapping
         Servers by the ids of MCP's protocol sessions.
-    homes : mapping
-        Servers of principals' MCP requests that name nothing.
+    mcp_homes : mapping
+        Servers of clients' MCP requests that name nothing.
     """
 
     def __init__(self, accepted: AcceptedExecutions, audit: AuditLog) -> None:
         self._accepted = accepted
         self._audit = audit
         self._sent: Recent[RunKey, str] = Recent()
-        self.names: Recent[tuple[str, str, str], str] = Recent()
-        self.streams: Recent[str, str] = Recent()
-        self.homes: Recent[str, str] = Recent()
+        self.aca_servers: Recent[AcaName, str] = Recent()
+        self.mcp_streams: Recent[str, str] = Recent()
+        self.mcp_homes: Recent[McpClient, str] = Recent()
 
     def audit_placement(self, principal: str, server: str, path: str) -> None:
         """Record in the audit trail that a server has something new, at a path, or requests to a path from now on."""
@@ -114,6 +129,7 @@ def server_in(record_id: str) -> str | None:
 
 _MCP_ID = re.compile(r"(?:ses|exe)_[a-z0-9]{1,16}_[0-9a-f]{24}")
 _MCP_FIELDS, _MCP_ARGUMENTS = ("uri", "taskId"), ("session", "execution")
+_MAKE_SESSIONS = frozenset({"execute_code", "start_session"})
 
 
 def server_in_mcp(message: Any) -> str | None:
@@ -130,3 +146,9 @@ def server_in_mcp(message: Any) -> str | None:
         if match is not None:
             return server_in(match[0])
     return None
+
+
+def makes_mcp_session(message: Any) -> bool:
+    """Return whether a message of MCP that names no session may make one."""
+    params = message.get("params") if isinstance(message, dict) else None
+    return isinstance(params, dict) and params.get("name") in _MAKE_SESSIONS

@@ -120,6 +120,11 @@ class Keeper:
         if (server := self.servers.get(name)) is not None:
             server.is_asked_now.set()
 
+    def has_place(self, server: Server | None) -> bool:
+        """Return whether a server takes another session now."""
+        per_server = self._settings.sessions_per_server
+        return server is not None and server.snapshot.count_free(per_server, time.monotonic()) > 0
+
     def is_count_uncertain(self) -> bool:
         """Return whether the servers' last answers may have counted sessions that are still counted as coming."""
         return any(server.coming for server in self.servers.values())

@@ -122,7 +122,7 @@ class Pool:
         directory, router = Directory(store.accepted, store.audit), Router(http, tokens.note_refused)
         sessions = SessionRequests(settings, keeper, tokens, directory, router, watch, metrics)
         others = AcaAndMcpRequests(keeper, tokens, directory, router, sessions)
-        token_requests = TokenRequests(issued, tokens, sessions, log)
+        token_requests = TokenRequests(issued, requests, tokens, sessions, log)
         service = PoolService(
             keeper,
             tokens,

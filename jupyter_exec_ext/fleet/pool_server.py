@@ -93,6 +93,11 @@ class Server:
         is_idle = load is not None and load.draining and not (load.sessions or load.running or load.queued)
         return self.state is ServerState.DRAINING and is_idle and not self.coming
 
+    @property
+    def may_come_back(self) -> bool:
+        """True if it may have sessions, whether it answers now or not."""
+        return bool(self.address) and self.state not in (ServerState.LOST, ServerState.ENDED)
+
     def change_state(self, state: ServerState) -> None:
         """Change the state, and tell those who wait for an answer of the server if it is away."""
         self.state = state
@@ -100,6 +105,10 @@ class Server:
             self.away.set()
         elif self.away.is_set():
             self.away = asyncio.Event()
+
+    def note_new_session(self) -> None:
+        """Count a session that is being made, until the server's next answer has it."""
+        Reservation(self, on_release=lambda: None).done(is_kept=True)
 
     def note_load(self, load: ServerLoad, asked_at: float) -> None:
         """Keep an answer about the load, whose request was sent at a time of the monotonic clock.

@@ -10,6 +10,7 @@ from aiohttp import web
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
+from ..aca.protocol.error_format import OWN_CODE_HEADER, error_from_answer
 from ..client.api.answers import error_from
 from ..client.api.steps import Reply
 from ..errors import ExecError, InvalidRequest, ServerUnreachable, Unavailable
@@ -140,7 +141,10 @@ class Router:
                         f"the server {server.name} did not know the pool's token; try again", retry_after_seconds=1
                     )
                 if answer.status in (429, 503) and refusals:
-                    error = error_from(Reply(answer.status, _lower_case_names(answer.headers), await answer.read()))
+                    body, named = await answer.read(), _lower_case_names(answer.headers)
+                    error = error_from(Reply(answer.status, named, body))
+                    if (kind := ExecError.for_code(named.get(OWN_CODE_HEADER, ""))) is not None:
+                        error = kind(error_from_answer(answer.status, body).message)
                     if error.code in refusals:
                         raise Refused(error)
                 if on_answer is not None:

@@ -116,6 +116,7 @@ class PoolService:
             ("GET", "/executions", self._search),
             ("*", "/executions/{execution_id}", sessions.of_execution),
             ("*", "/executions/{execution_id}/{tail:(?s:.*)}", sessions.of_execution),
+            ("GET", "/policies", tokens.policies),
             ("GET", "/approvals", self._approvals.list),
             ("POST", "/approvals/{execution_id}", self._approvals.decide),
             ("GET", "/tokens", tokens.list),

@@ -17,7 +17,6 @@ from ..errors import (
     ExecError,
     ExecutionNotFound,
     InvalidRequest,
-    PayloadTooLarge,
     PoolFull,
     PrincipalFull,
     ServerUnreachable,
@@ -26,6 +25,7 @@ from ..errors import (
     Unavailable,
 )
 from ..protocol.strict_json import dumps
+from .answers import read_body
 from .callers import PoolCaller, require_runner
 from .credential_watch import CredentialWatch
 from .directory import Directory, RunKey, server_in
@@ -39,9 +39,7 @@ from .server_watch import PROBE_SECONDS
 from .settings import ExecPool
 
 #: Refusals of one server, after which another one is asked.
-_TRY_NEXT = frozenset({"draining", "shutting_down", "out_of_resources", "too_many_sessions", "too_many_kernels"})
-# A request that may be sent to several servers is kept whole until one has taken it.
-_MAX_KEPT_BODY_BYTES = 16 * 1024 * 1024
+TRY_NEXT = frozenset({"draining", "shutting_down", "out_of_resources", "too_many_sessions", "too_many_kernels"})
 _WAIT = re.compile(r"\bwait\s*=\s*(\d{1,6})\b")
 _MAX_WAIT_SECONDS = 600.0
 _KEY = re.compile(r"[!-~]{1,255}")
@@ -167,14 +165,22 @@ class SessionRequests:
     # --- what other protocols need, too ---
 
     async def forward(
-        self, request: web.Request, caller: PoolCaller, server: Server, body: bytes | None = None
+        self,
+        request: web.Request,
+        caller: PoolCaller,
+        server: Server,
+        *,
+        body: bytes | None = None,
+        refusals: Collection[str] | None = None,
     ) -> web.StreamResponse:
-        """Forward a request to a server in the caller's name."""
+        """Forward a request to a server in the caller's name; with `refusals`, raise as `Router.forward`."""
         began = time.monotonic()
         try:
             secret = await self._tokens.secret(server, caller)
-            return await self._router.forward(request, server, secret, body=body)
+            return await self._router.forward(request, server, secret, body=body, refusals=refusals or ())
         except NothingSent:
+            if refusals is not None:
+                raise
             raise unreachable(server) from None
         finally:
             self._metrics.forward_seconds.observe(time.monotonic() - began)
@@ -229,9 +235,7 @@ class SessionRequests:
                 secret = await self._tokens.secret(server, caller)
                 self._directory.note_sent(key, server.name)
                 note = partial(self._note_placed, caller, reservation, key, began)
-                return await self._router.forward(
-                    request, server, secret, body=body, on_answer=note, refusals=_TRY_NEXT
-                )
+                return await self._router.forward(request, server, secret, body=body, on_answer=note, refusals=TRY_NEXT)
             except (Refused, NothingSent) as error:
                 last = error.error if isinstance(error, Refused) else unreachable(server)
                 self._keeper.note_failure(server.name)  # before the place is free for somebody who waits
@@ -316,20 +320,16 @@ class SessionRequests:
         unique = {dumps(item): item for items in await asyncio.gather(*asked) for item in items}
         return list(unique.values())
 
+    def any_server(self) -> Server:
+        """Return a server that answers, for a question that all answer alike; raise `Unavailable` if there is none."""
+        servers = self.answering()
+        if not servers:
+            raise Unavailable("no server of the pool answers now", retry_after_seconds=5)
+        return servers[0]
+
     def answering(self) -> list[Server]:
         """Return the servers that can be asked."""
         return [s for s in self._keeper.servers.values() if s.state not in AWAY and s.address and s.load is not None]
-
-
-async def read_body(request: web.Request) -> bytes:
-    """Return the body of a request; raise `PayloadTooLarge` if it is too large to be kept."""
-    pieces, size = [], 0
-    async for piece in request.content.iter_any():
-        size += len(piece)
-        if size > _MAX_KEPT_BODY_BYTES:
-            raise PayloadTooLarge(f"this request may have at most {_MAX_KEPT_BODY_BYTES} bytes; upload files instead")
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 def _idempotency_key(request: web.Request) -> str:

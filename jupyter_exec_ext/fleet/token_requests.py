@@ -6,15 +6,17 @@ import logging
 
 from aiohttp import web
 
+from ..errors import Forbidden
 from ..protocol.records_json import issued_token_to_json, to_json
 from ..protocol.request_parsing import rotation_from_json, token_request_from_json
 from ..protocol.strict_json import loads_strict
-from .answers import answer_json, read_flag, require_scope
+from .answers import answer_json, read_body, read_flag, require_scope
 from .callers import PoolCaller
 from .issued_tokens import IssuedTokens
 from .router import NothingSent
+from .server_requests import ServerRequests
 from .server_tokens import ServerTokens
-from .sessions import SessionRequests, read_body
+from .sessions import SessionRequests
 
 _SCOPE = "tokens:create"
 
@@ -26,6 +28,8 @@ class TokenRequests:
     ----------
     issued : IssuedTokens
         The tokens that the pool has issued.
+    requests : ServerRequests
+        Asks the servers.
     tokens : ServerTokens
         What stands for them on the servers.
     sessions : SessionRequests
@@ -35,12 +39,27 @@ class TokenRequests:
     """
 
     def __init__(
-        self, issued: IssuedTokens, tokens: ServerTokens, sessions: SessionRequests, log: logging.Logger
+        self,
+        issued: IssuedTokens,
+        requests: ServerRequests,
+        tokens: ServerTokens,
+        sessions: SessionRequests,
+        log: logging.Logger,
     ) -> None:
         self._issued = issued
+        self._requests = requests
         self._tokens = tokens
         self._sessions = sessions
         self._log = log
+
+    async def policies(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        """``GET /policies``: a Hub token's own policy, which its tokens have; all of them for an administrator."""
+        if caller.issued is not None:
+            raise Forbidden("policies are for who creates tokens, and a token that the pool has issued creates none")
+        policies = (await self._requests.call(self._sessions.any_server(), "GET", "policies"))["policies"]
+        return answer_json(
+            {"policies": [each for each in policies if caller.is_admin or each["name"] == caller.policy]}
+        )
 
     async def list(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
         """``GET /tokens``"""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any
 
+import psutil
 import pytest
 import requests
 
@@ -30,9 +31,10 @@ from jupyter_exec_ext.models import AuditRecord
 from jupyter_exec_ext.protocol.record_ids import parse_id
 from jupyter_exec_ext.store.audit_table import AuditReader
 from tests.support.full import only_in_full
-from tests.support.pools import PoolHost, running_pool
+from tests.support.pools import POOL_USER, PoolHost, running_pool
 from tests.support.waiting import wait_until
 
+SESSION_ID = re.compile(r"ses_[a-z0-9]+_[0-9a-f]{24}")
 pytestmark = [pytest.mark.needs("sandbox"), pytest.mark.timeout(300)]
 
 
@@ -71,6 +73,33 @@ def audit(pool: PoolHost) -> list[AuditRecord]:
     """Return the pool's audit trail."""
     with closing(AuditReader(pool.home / "pool")) as reader:
         return [line.record() for line in reader.newest(100)]
+
+
+def run_aca(pool: PoolHost, identifier: str, code: str) -> requests.Response:
+    path = f"aca/executions?api-version=2025-10-02-preview&identifier={identifier}"
+    body = {"code": code, "executionType": "Synchronous", "codeInputType": "Inline"}
+    return call(pool.info, "POST", path, json=body)
+
+
+def run_tool(pool: PoolHost, name: str, **arguments: Any) -> str:
+    """Call a tool of MCP in the revision without sessions, and return the answer's text."""
+    about = {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    }
+    parameters = {"name": name, "arguments": arguments, "_meta": about}
+    headers = {
+        **pool.info.auth_headers,
+        "Accept": "application/json, text/event-stream",
+        "MCP-Protocol-Version": "2026-07-28",
+        "Mcp-Method": "tools/call",
+        "Mcp-Name": name,
+    }
+    message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": parameters}
+    answer = requests.post(f"{pool.info.url}exec/mcp", json=message, headers=headers, timeout=60)
+    assert answer.ok, answer.text
+    return answer.text
 
 
 # --- use ---
@@ -142,6 +171,13 @@ def test_a_token_of_the_pool_does_what_its_scopes_say_until_it_is_revoked(pool: 
         with pytest.raises(Unauthenticated):
             agent.list_sessions()
     wait_until(lambda: call(pool.info, "GET", f"v1/sessions/{session.id}").json()["state"] == "ended", 10)
+
+
+def test_the_callers_policy_is_listed(pool: PoolHost, client: ExecClient) -> None:
+    assert [policy["name"] for policy in client.tokens.policies()] == ["default"]
+    issued = client.tokens.create("agent", ["sessions:read"])
+    with ExecClient(replace(pool.info, token=issued.text)) as agent, pytest.raises(Forbidden):
+        agent.tokens.policies()
 
 
 def test_figures_are_for_administrators(pool: PoolHost) -> None:
@@ -272,52 +308,48 @@ def test_runs_and_streams_go_on_when_the_pool_is_killed(pool: PoolHost, client: 
 
 @only_in_full
 def test_the_aca_protocols_identifiers_stay_on_their_servers_also_after_a_restart(pool: PoolHost) -> None:
-    def run(identifier: str, code: str) -> str:
-        path = f"aca/executions?api-version=2025-10-02-preview&identifier={identifier}"
-        answer = call(
-            pool.info, "POST", path, json={"code": code, "executionType": "Synchronous", "codeInputType": "Inline"}
-        )
-        assert answer.ok, answer.text
-        return json.dumps(answer.json())
-
     names = [f"agent{n}" for n in range(4)]
     with ThreadPoolExecutor(8) as threads:
-        list(threads.map(lambda name: run(name, f"x = {name!r}"), names * 2))
-    pool.process.kill()
-    pool.process.wait()
-    pool.start()
-    for name in names:
-        assert name in run(name, "print(x)")
+        answers = list(threads.map(lambda name: run_aca(pool, name, f"x = {name!r}"), names * 2))
+    assert all(answer.ok for answer in answers)
+    server = next(row["name"] for row in pool.figures()["servers"] if row["state"] == "ready")
+    process = psutil.Process(pool.pid_of(server))
+    process.suspend()  # as a host without a network
+    try:
+        pool.process.kill()
+        pool.process.wait()
+        pool.start()
+        refused = run_aca(pool, "agent5", "1")  # it might be there
+        assert refused.status_code == 503 and server in refused.text
+    finally:
+        process.resume()
+    wait_until(lambda: all(name in run_aca(pool, name, "print(x)").text for name in names), 20)
 
 
 @only_in_full
 def test_mcp_runs_code_on_one_server(pool: PoolHost) -> None:
-    headers = {
-        **pool.info.auth_headers,
-        "Accept": "application/json, text/event-stream",
-        "MCP-Protocol-Version": "2026-07-28",
-    }
-
-    def tool(name: str, **arguments: Any) -> Any:
-        message = {
-            "jsonrpc": "2.0",
-            "id": 1,
-            "method": "tools/call",
-            "params": {
-                "name": name,
-                "arguments": arguments,
-                "_meta": {
-                    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-                    "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
-                    "io.modelcontextprotocol/clientCapabilities": {},
-                },
-            },
-        }
-        more = {"Mcp-Method": "tools/call", "Mcp-Name": name}
-        answer = requests.post(f"{pool.info.url}exec/mcp", json=message, headers={**headers, **more}, timeout=60)
-        assert answer.ok, answer.text
-        return answer.text
-
-    assert "42" in tool("execute_code", code="x = 41\nx + 1")
+    assert "42" in run_tool(pool, "execute_code", code="x = 41\nx + 1")
     with pytest.raises(NotFound), ExecClient(pool.info) as client:
         client.get_session("ses_nobody_000000000000000000000000")
+
+
+@only_in_full
+def test_clients_of_mcp_get_another_server_when_theirs_is_full(pool: PoolHost, client: ExecClient) -> None:
+    made = [run_tool(pool, "start_session") for _ in range(6)]
+    servers = Counter(server_of(record_id) for text in made for record_id in set(SESSION_ID.findall(text)))
+    assert sum(servers.values()) == 6 and max(servers.values()) <= 4, made
+
+
+@only_in_full
+def test_no_protocol_makes_a_session_on_a_drained_server(pool: PoolHost, client: ExecClient) -> None:
+    assert pool.hub is not None
+    wait_until(lambda: pool.figures()["sessions"] == 0, 20)
+    drained = next(row["name"] for row in pool.figures()["servers"] if row["state"] == "ready")
+    token = pool.hub.token_of("grace", f"access:servers!server={POOL_USER}/{drained}")
+    with ExecClient(f"http://127.0.0.1:{pool.hub.info.port}/user/{POOL_USER}/{drained}/", token=token) as server:
+        server.drain()
+    # Some of these come before the pool knows.
+    assert all(run_aca(pool, f"drained{n}", "1").ok for n in range(3))
+    assert server_of(client.session().id) != drained
+    assert drained not in {server_of(session.id) for session in client.list_sessions()}
+    wait_until(lambda: drained not in [row["name"] for row in pool.figures()["servers"]], 30)

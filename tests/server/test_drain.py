@@ -60,6 +60,7 @@ def test_drained_server_makes_no_session_in_any_way(host: Host) -> None:
     assert refused(owner.call("POST", "/sessions", json={"kernel_id": kernel["id"]}))
     made = pool.call("POST", "executions", json={"code": "1"})
     assert error_of(made) == (503, "ServiceUnavailable") and int(made.headers["Retry-After"]) > 0
+    assert made.headers["jupyter-exec-error-code"] == "draining"  # a pool asks another server
     assert owner.call("GET", "/load").json()["sessions"] == before["sessions"]
     requests.delete(f"{host.info.url}api/kernels/{kernel['id']}", headers=host.info.auth_headers, timeout=60)
 

@@ -22,7 +22,7 @@ from ...models import Session, SessionRequest
 from ...server.base_handler import ExecHandler
 from ...server.gate import authorize
 from ..protocol.addresses import api_version_of, identifier_of, query_from_text
-from ..protocol.error_format import CODE_HEADER, error_to_json
+from ..protocol.error_format import CODE_HEADER, OWN_CODE_HEADER, error_to_json
 
 ACA_PREFIX = "exec/aca"
 T = TypeVar("T")
@@ -115,6 +115,7 @@ class ACAHandler(ExecHandler):
         """Return the HTTP status and the JSON for an error, in the service's form."""
         status, code, body = error_to_json(error, trace_id=self.request_id)
         self.set_header(CODE_HEADER, code)
+        self.set_header(OWN_CODE_HEADER, error.code)
         return status, body
 
 

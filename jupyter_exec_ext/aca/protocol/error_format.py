@@ -29,6 +29,8 @@ from ...errors import (
 from ...protocol.strict_json import loads_strict
 
 CODE_HEADER = "x-ms-error-code"
+#: Names the error as exec/v1 does. A pool of servers looks at it.
+OWN_CODE_HEADER = "jupyter-exec-error-code"
 NO_SUCH_SESSION = "SessionWithIdentifierNotFound"
 PROPERTIES_MISSING = "SessionPropertiesMissing"
 FILE_NOT_FOUND = "FileNotFound"

@@ -11,6 +11,7 @@ from ...models import Readiness, ServerLoad
 from ..kernels.kernel_processes import MemoryMeter
 from ..kernels.process_limits import descriptor_limit, opened_descriptors
 from ..kernels.warm_pool import KernelPool
+from ..ports import AuditTrail
 from ..settings import EngineSettings
 from .session_registry import SessionRegistry
 
@@ -34,12 +35,14 @@ class ServerStatus:
         registry: SessionRegistry,
         pool: KernelPool,
         memory: MemoryMeter,
+        audit: AuditTrail,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._settings = settings
         self._registry = registry
         self._pool = pool
         self._memory = memory
+        self._audit = audit
         self._log = log
         self._is_ending = False
 
@@ -80,7 +83,9 @@ class ServerStatus:
 
     def drain(self, principal: str) -> Readiness:
         """Take no new sessions from now on; those that there are go on, with new executions, too."""
-        self._registry.draining = True
+        if not self._registry.draining:
+            self._registry.draining = True
+            self._audit.record("server", "drain_started", principal, self._settings.server_name)
         self._log.warning("the server is drained, for %s: it takes no new sessions", principal)
         return self.readiness()
 
@@ -94,7 +99,9 @@ class ServerStatus:
         """
         if self._is_ending:
             raise ShuttingDown("the server was asked to end, so its drain cannot be undone")
-        self._registry.draining = False
+        if self._registry.draining:
+            self._registry.draining = False
+            self._audit.record("server", "drain_ended", principal, self._settings.server_name)
         self._log.warning("the server takes new sessions again, for %s", principal)
         return self.readiness()
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from pathlib import Path
 
 import pytest
+from jupyter_core.paths import jupyter_data_dir
 
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.kernels import kernel_processes
 from jupyter_exec_ext.errors import ShuttingDown
-from jupyter_exec_ext.models import ExecutionRequest, Readiness, SessionRequest
+from jupyter_exec_ext.models import AuditKind, ExecutionRequest, Readiness, SessionRequest
+from jupyter_exec_ext.store.audit_table import AuditReader
 
 ME = owner("me")
 
@@ -49,6 +52,20 @@ async def test_engine_that_shuts_down_is_not_ready(make_engine: Callable[..., Ex
     assert engine.status.readiness() == Readiness(ready=True, draining=False)
     await engine.shutdown()
     assert engine.status.readiness() == Readiness(ready=False, draining=False)
+
+
+async def test_a_drain_and_its_end_are_in_the_audit_trail_once(
+    make_engine: Callable[..., ExecEngine],
+) -> None:
+    engine = make_engine(server_name="w1")
+    for _ in range(2):
+        engine.status.drain("user:grace")
+    for _ in range(2):
+        engine.status.end_drain("user:grace")
+    await engine.shutdown()
+    with AuditReader(Path(jupyter_data_dir()) / "jupyter_exec_ext").snapshot() as (_, lines):
+        told = [(r.action, r.principal, r.subject) for line in lines if (r := line.record()).kind is AuditKind.SERVER]
+    assert told == [("drain_started", "user:grace", "w1"), ("drain_ended", "user:grace", "w1")]
 
 
 async def test_drain_ends_after_its_time_though_code_runs(make_engine: Callable[..., ExecEngine]) -> None:
