@@ -255,8 +255,8 @@ PARTS = {
         _run_pytest(["tests/faults/test_fuzz_mcp.py"]),
     ),
     "pool": Part(
-        "a pool of servers at a JupyterHub: its parts killed, bursts, a full pool, and identifiers",
-        "25 min",
+        "a pool of servers at a JupyterHub: its parts killed, bursts, a full pool, turns, and identifiers",
+        "35 min",
         _run_pytest(["tests/fleet"]),
     ),
     "removal": Part(

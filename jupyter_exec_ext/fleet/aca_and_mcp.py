@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import defaultdict
 from collections.abc import Collection
 from typing import Any
 from urllib.parse import urlencode
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 from multidict import CIMultiDictProxy
@@ -48,7 +48,7 @@ class AcaAndMcpRequests:
         self._router = router
         self._sessions = sessions
         # Two first requests with one identifier must not make two sessions.
-        self._locks: defaultdict[AcaName, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._locks: WeakValueDictionary[AcaName, asyncio.Lock] = WeakValueDictionary()
 
     # --- the ACA sessions' protocol ---
 
@@ -91,23 +91,18 @@ class AcaAndMcpRequests:
         server = self._known(name)
         if server is not None:
             return server, False
-        lock = self._locks[name]
-        try:
-            async with lock:
-                server = self._known(name) or await self._find_aca(request, caller, name)
-                if server is None and not makes_session:
-                    return self._sessions.any_server(), False
-                is_placed = server is None or server.name in tried
-                if server is None or server.name in tried:
-                    reservation = await self._sessions.reserve(caller, request, tried)
-                    reservation.done(is_kept=True)
-                    server = reservation.server
-                    self._directory.audit_placement(caller.principal, server.name, request.path)
-                self._directory.aca_servers[name] = server.name
-                return server, is_placed
-        finally:
-            if not lock.locked():
-                self._locks.pop(name, None)
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            server = self._known(name) or await self._find_aca(request, caller, name)
+            if server is None and not makes_session:
+                return self._sessions.any_server(), False
+            is_placed = server is None or server.name in tried
+            if server is None or server.name in tried:
+                reservation = await self._sessions.reserve(caller, request, tried)
+                reservation.done(is_kept=True)
+                server = reservation.server
+                self._directory.audit_placement(caller.principal, server.name, request.path)
+            self._directory.aca_servers[name] = server.name
+            return server, is_placed
 
     def _known(self, name: AcaName) -> Server | None:
         """Return the server that has the session of an identifier, as far as it is known and not lost.

@@ -17,7 +17,7 @@ from ..errors import ExecError, InvalidRequest, ServerUnreachable, Unavailable
 from .pool_server import Server
 
 #: Key of a request: the path that the pool is served below, with a slash at both ends.
-PREFIX = "prefix"
+PREFIX = web.RequestKey("prefix", str)
 #: A client that is told that a server is away asks again after this time.
 RETRY_AFTER_SECONDS = 1.0
 # Of one connection (RFC 9110, 7.6.1), or the pool's own.

@@ -26,7 +26,7 @@ from ..errors import (
 )
 from ..protocol.strict_json import dump_bytes
 from .aca_and_mcp import AcaAndMcpRequests
-from .answers import answer_json, read_flag
+from .answers import answer_json, read_flag, require_scope
 from .approvals import Approvals, require_admin
 from .callers import Callers, PoolCaller
 from .credential_watch import CredentialWatch
@@ -47,7 +47,7 @@ FEATURES = (
     *("sessions", "executions", "events.sse", "events.ndjson", "input", "prefer.wait", "prefer.heartbeat"),
     *("idempotency-key", "files", "notebook", "tokens", "approvals", "search", "mcp", "pool"),
 )
-REQUEST_ID = "request_id"
+REQUEST_ID = web.RequestKey("request_id", str)
 _REQUEST_ID = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _OWN_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
 _OPENAPI = Path(__file__).parent.parent / "server" / "openapi.yaml"
@@ -220,12 +220,14 @@ class PoolService:
     # --- lists of all servers ---
 
     async def _list_sessions(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        require_scope(caller, "sessions:read")
         for name in ("ended", "memory"):
             read_flag(request, name)
         sessions = await self._sessions.list_all(caller, _path(request, "sessions"), "sessions")
         return answer_json({"sessions": sorted(sessions, key=lambda session: str(session["created_at"]))})
 
     async def _search(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
+        require_scope(caller, "executions:read")
         return answer_json(await self._searches.search(caller, request.query))
 
     # --- the pool's own figures ---

@@ -63,11 +63,13 @@ class TokenRequests:
 
     async def list(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
         """``GET /tokens``"""
+        _require_reader(caller)
         tokens = await self._issued.list(caller, ended=read_flag(request, "ended"))
         return answer_json({"tokens": [to_json(token) for token in tokens]})
 
     async def show(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
         """``GET /tokens/{token_id}``"""
+        _require_reader(caller)
         return answer_json(to_json(await self._issued.get(caller, request.match_info["token_id"])))
 
     async def create(self, request: web.Request, caller: PoolCaller) -> web.StreamResponse:
@@ -99,3 +101,8 @@ class TokenRequests:
                 await self._tokens.revoke(server, principal)
             except NothingSent:  # the token ends by itself within the hour
                 self._log.warning("pool: tokens of %s on %s could not be revoked", principal, server.name)
+
+
+def _require_reader(caller: PoolCaller) -> None:
+    if not caller.is_admin:
+        require_scope(caller, _SCOPE)
