@@ -255,9 +255,14 @@ PARTS = {
         _run_pytest(["tests/faults/test_fuzz_mcp.py"]),
     ),
     "pool": Part(
-        "a pool of servers at a JupyterHub: its parts killed, bursts, a full pool, turns, and identifiers",
-        "35 min",
+        "a pool of servers at a JupyterHub: parts killed, machines cut off, bursts, a full pool, turns, identifiers",
+        "45 min",
         _run_pytest(["tests/fleet"]),
+    ),
+    "pool-sessions": Part(
+        "1,000 live sessions on four servers with a network each, while the pool, the proxy and a server are killed",
+        "30 min",
+        _run_module("tests.fleet.thousand_sessions"),
     ),
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",

@@ -32,7 +32,6 @@ from .callers import Callers, PoolCaller
 from .credential_watch import CredentialWatch
 from .keeper import Keeper
 from .metrics import PoolMetrics
-from .pool_server import ServerState
 from .router import PREFIX, NothingSent
 from .searches import Searches
 from .server_tokens import ServerTokens
@@ -233,8 +232,7 @@ class PoolService:
     # --- the pool's own figures ---
 
     def _ready(self) -> web.StreamResponse:
-        has_server = any(server.state is ServerState.READY for server in self._keeper.servers.values())
-        is_ready = self._sessions.is_open and self._keeper.is_ready.is_set() and has_server
+        is_ready = self._sessions.is_ready
         return answer_json({"ready": is_ready, "draining": False}, 200 if is_ready else 503)
 
     def _figures(self) -> dict[str, Any]:

@@ -205,6 +205,17 @@ def test_server_of_a_pool_that_is_away_is_told_at_once_by_all_else() -> None:
     assert script.pauses == []
 
 
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize("outage_seconds", [0.0, 20.0])
+def test_server_of_a_pool_that_stays_away_raises_server_unreachable(streamed: bool, outage_seconds: float) -> None:
+    api = ExecApi(RetryPolicy(outage_seconds=outage_seconds))
+    start = api.stream if streamed else api.run
+    script = Script(*[AWAY] * 99)
+    with pytest.raises(ServerUnreachable, match="away"):
+        script.perform(start(PLACE, {"code": "1"}, "key"))
+    assert outage_seconds <= sum(script.pauses) <= outage_seconds * 1.2
+
+
 def test_wait_for_outage_ends_after_outage_seconds() -> None:
     script = Script(*[NOT_SENT] * 99)
     with pytest.raises(ConnectionFailed, match="nothing was sent"):

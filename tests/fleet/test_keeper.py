@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import aiohttp
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from jupyter_exec_ext.errors import NoServerStarted, NotFound, PoolFull, Unavailable
 from jupyter_exec_ext.fleet.placement import personal_server_name
 from jupyter_exec_ext.fleet.pool_server import Reservation, ServerState
+from jupyter_exec_ext.fleet.sessions import SessionRequests
+from jupyter_exec_ext.fleet.settings import ExecPool
 from tests.support.fleets import TOKEN, RunningKeeper, SimulatedFleet, SimulatedServer, running_keeper, short_times
 from tests.support.waiting import until
 
@@ -456,6 +459,17 @@ async def test_own_servers_are_started_for_their_principals_alone() -> None:
         again = await keeper.reserve_within(10, account="ada")
         assert again.server is not ada.server
         assert again.server.name == ada.server.name
+
+
+@pytest.mark.parametrize("tenancy", ["own", "isolated"])
+async def test_pool_without_a_server_is_ready_if_each_account_has_its_own(tenancy: str) -> None:
+    unused: Any = None
+    async with running_keeper(SimulatedFleet(), tenancy=tenancy, min_servers=0, spare_sessions=0) as keeper:
+        settings = ExecPool(tenancy=tenancy)
+        sessions = SessionRequests(settings, keeper, unused, unused, unused, unused, unused)
+        await asyncio.wait_for(keeper.is_ready.wait(), 10)
+        sessions.is_open = True
+        assert sessions.is_ready is (tenancy == "own")
 
 
 async def test_own_server_that_was_started_again_by_others_is_another_one() -> None:

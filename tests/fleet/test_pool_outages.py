@@ -37,13 +37,6 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolHost]:
         yield pool
 
 
-def kill_pool(pool: PoolHost, seconds: float) -> None:
-    pool.process.kill()
-    pool.process.wait()
-    time.sleep(seconds)
-    pool.start()
-
-
 def kill_hub(pool: PoolHost, seconds: float) -> None:
     hub = pool.hub
     assert hub is not None
@@ -64,19 +57,6 @@ def answers(hub: HubHost) -> bool:
         return False
 
 
-def kill_proxy(pool: PoolHost, seconds: float) -> None:
-    """Kill the Hub's proxy, which the Hub starts again by itself; the pool does not need it for what runs."""
-    (proxy,) = [each for each in psutil.process_iter(["cmdline"]) if is_proxy_of(pool, each)]
-    proxy.kill()
-    time.sleep(seconds)
-
-
-def is_proxy_of(pool: PoolHost, process: psutil.Process) -> bool:
-    command = process.info["cmdline"] or []
-    assert pool.hub is not None
-    return any("configurable-http-proxy" in word for word in command) and str(pool.hub.info.port) in command
-
-
 async def collect(session: Any, code: str) -> str:
     """Return what a stream printed; its events have all numbers once."""
     events = [event async for event in session.stream(code)]
@@ -86,7 +66,14 @@ async def collect(session: Any, code: str) -> str:
 
 @pytest.mark.parametrize(
     ("kill", "seconds"),
-    [(kill_pool, 0.0), (kill_pool, 5.0), (kill_proxy, 1.0), (kill_hub, 5.0), (kill_hub, 40.0), (kill_hub, 120.0)],
+    [
+        (PoolHost.restart, 0.0),
+        (PoolHost.restart, 5.0),
+        (PoolHost.kill_proxy, 1.0),
+        (kill_hub, 5.0),
+        (kill_hub, 40.0),
+        (kill_hub, 120.0),
+    ],
 )
 async def test_runs_and_streams_are_whole(pool: PoolHost, kill: Any, seconds: float) -> None:
     number = round(10 * (seconds + 4))

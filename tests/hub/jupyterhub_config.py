@@ -13,7 +13,7 @@ given = json.loads(os.environ.pop("EXEC_TEST_HUB"))
 home = Path(given["home"])
 
 c.JupyterHub.bind_url = f"http://127.0.0.1:{given['port']}"
-c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{given['hub_port']}"
+c.JupyterHub.hub_bind_url = f"http://{given['hub_host']}:{given['hub_port']}"
 c.JupyterHub.db_url = f"sqlite:///{home / 'hub.sqlite'}"
 c.JupyterHub.cookie_secret_file = str(home / "cookie_secret")
 c.JupyterHub.authenticator_class = "dummy"
@@ -39,5 +39,12 @@ c.SimpleLocalProcessSpawner.home_dir_template = str(home / "users" / "{username}
 c.Spawner.cmd = [sys.executable, "-m", "jupyterhub.singleuser"]
 if given["recipe"]:
     load_subconfig(given["recipe"])  # type: ignore[name-defined]  # noqa: F821  # given by traitlets
+if given["network"]:
+    sys.path.insert(0, str(Path(__file__).parents[2]))
+    from tests.support.machine_spawner import MachineSpawner
+    from tests.support.namespaces import Network
+
+    MachineSpawner.machines = Network.from_json(given["network"]).machines
+    c.JupyterHub.spawner_class = MachineSpawner
 c.Spawner.args.extend(given["options"])
 c.Spawner.environment.update(given["environment"])

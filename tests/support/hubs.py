@@ -18,6 +18,7 @@ import requests
 
 from jupyter_exec_ext.client import JupyterConnectionInfo
 from tests.support.hosts import CANARY, Host, clean_environment, common_options, free_port, stop
+from tests.support.namespaces import Network
 from tests.support.outside_parts import HUB_PROXY, require_part
 
 USER = "alice"
@@ -89,6 +90,7 @@ def running_hub(
     recipe: Path | None = None,
     ports: Mapping[str, int] | None = None,
     keeps_servers: bool = False,
+    network: Network | None = None,
 ) -> Iterator[HubHost]:
     """Start a Hub and the server of `USER`, and stop everything at the end.
 
@@ -105,6 +107,8 @@ def running_hub(
         ``port``, ``hub_port`` and ``proxy_port``, where somebody else has to know them.
     keeps_servers
         Whether the recipe lets servers and the proxy outlive the Hub; they are killed then.
+    network
+        Machines that the servers of a pool are started on, one on each.
     """
     require_part("configurable-http-proxy")
     root = home / "root"
@@ -129,6 +133,8 @@ def running_hub(
         "user": USER,
         "runner": RUNNER,
         "recipe": str(recipe or ""),
+        "network": network.to_json() if network is not None else "",
+        "hub_host": network.host if network is not None else "127.0.0.1",
         "options": ["--allow-root", *usual, *options],
         "environment": {**own, **(env or {})},
     }

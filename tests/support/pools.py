@@ -22,6 +22,7 @@ from jupyter_exec_ext.client import JupyterConnectionInfo
 from tests.support.hosts import Host, clean_environment, common_options, free_port, stop
 from tests.support.hubs import HubHost, running_hub
 from tests.support.kernelspecs import add_kernelspec
+from tests.support.namespaces import Network
 
 POOL_USER = "exec-pool"
 _RECIPE = Path(__file__).parents[2] / "examples" / "hub-pool" / "jupyterhub_config.py"
@@ -54,6 +55,24 @@ class PoolHost(Host):
                 raise AssertionError(f"the pool did not start:\n{self.log_text()}\n{self.hub and self.hub.log_text()}")
             time.sleep(0.05)
 
+    def restart(self, seconds: float = 0.0) -> None:
+        """Kill the service, and start it again after some time."""
+        self.process.kill()
+        self.process.wait()
+        time.sleep(seconds)
+        self.start()
+
+    def kill_proxy(self, seconds: float = 0.0) -> None:
+        """Kill the Hub's proxy, which the Hub starts again; wait for some time."""
+        assert self.hub is not None
+        for process in psutil.process_iter(["cmdline"]):
+            command = process.info["cmdline"] or []
+            if str(self.hub.info.port) in command and any("configurable-http-proxy" in word for word in command):
+                process.kill()
+                time.sleep(seconds)
+                return
+        raise AssertionError("the Hub has no proxy")
+
     def is_ready(self) -> bool:
         """Return whether a server of the pool is ready."""
         try:
@@ -80,7 +99,11 @@ class PoolHost(Host):
 
 @contextmanager
 def running_pool(
-    home: Path, settings: Mapping[str, Any], options: Sequence[str] = (), env: Mapping[str, str] | None = None
+    home: Path,
+    settings: Mapping[str, Any],
+    options: Sequence[str] = (),
+    env: Mapping[str, str] | None = None,
+    network: Network | None = None,
 ) -> Iterator[PoolHost]:
     """Start a Hub and a pool with some settings, and stop both at the end.
 
@@ -88,6 +111,8 @@ def running_pool(
     ----------
     options, env
         Of the pool's servers.
+    network
+        Machines that the servers run on.
     """
     token, port = secrets.token_hex(16), free_port()
     add_kernelspec(home, "python3", "forkserver-provisioner")
@@ -95,12 +120,15 @@ def running_pool(
     os.environ["EXEC_POOL_TOKEN"] = token
     try:
         ports = {name: free_port() for name in ("port", "hub_port", "proxy_port")}
-        with running_hub(home, *options, env=servers, recipe=_RECIPE, ports=ports, keeps_servers=True) as hub:
+        with running_hub(
+            home, *options, env=servers, recipe=_RECIPE, ports=ports, keeps_servers=True, network=network
+        ) as hub:
             hub.api("POST", "/users/bob")
             config = home / "jupyter_exec_pool_config.py"
             chosen = {"port": port, "state_directory": str(home / "pool"), **settings}
             config.write_text("".join(f"c.ExecPool.{name} = {value!r}\n" for name, value in chosen.items()))
-            api = f"http://127.0.0.1:{ports['hub_port']}/hub/api"
+            host = network.host if network is not None else "127.0.0.1"
+            api = f"http://{host}:{ports['hub_port']}/hub/api"
             environment = clean_environment(home, JUPYTERHUB_API_TOKEN=token, JUPYTERHUB_API_URL=api)
             info = JupyterConnectionInfo("127.0.0.1", False, port, hub.token_of("alice"))
             owner = JupyterConnectionInfo("127.0.0.1", False, port, hub.token_of("grace"))

@@ -225,6 +225,8 @@ class ExecutionOperations:
             if reader.execution_id and (reader.last_seq != last_seq or not outages):
                 outages, budget = True, RetryBudget(self.retry, outages=True)
             pause = budget.pause(outage=True)
+            if pause is None and failure.unreachable is not None:
+                raise failure.unreachable
             # Any of the attempts may have started the code, not only the last one.
             if pause is None and not reader.execution_id:
                 raise transport_error(request, Failure(was_sent, failure.message))

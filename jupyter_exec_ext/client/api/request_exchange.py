@@ -201,6 +201,7 @@ def is_outage(reply: Reply) -> bool:
 
 
 def _exchange(request: Request, retry: RetryPolicy, outages: bool) -> Operation[Reply]:
+    outages = outages and retry.outage_seconds > 0  # a client that does not wait is told at once
     budget = RetryBudget(retry, outages=outages)
     doubt = ""  # end of the first attempt that the server may have carried out
     while True:
@@ -269,14 +270,17 @@ def open_stream(request: Request, retry: RetryPolicy, *, outages: bool = False) 
     ExecError
         If the server refuses.
     """
+    outages = outages and retry.outage_seconds > 0
     stream: Stream | Reply | Failure = yield OpenStream(request)
     if isinstance(stream, Reply) and lacks_cookie(request, stream):
         yield from exchange(COOKIE_REQUEST, retry, outages=outages)
         stream = yield OpenStream(request)
     if isinstance(stream, Reply):
+        error = error_from(stream)
         if is_busy(request, stream) or (outages and request.is_idempotent and is_outage(stream)):
-            return Failure(bool(_doubt_about(stream)), f"something answered {stream.status}")
-        raise error_from(stream)
+            unreachable = error if isinstance(error, ServerUnreachable) else None
+            return Failure(bool(_doubt_about(stream)), f"something answered {stream.status}", unreachable=unreachable)
+        raise error
     return stream
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 if TYPE_CHECKING:
+    from ...errors import ServerUnreachable
     from ...models import InputRequestEvent
 
 T = TypeVar("T")
@@ -93,12 +94,15 @@ class Failure:
         Whether the message is for people: with cause, address and remedy.
     diagnose : callable, optional
         Finds out why a further attempt would fail, too, and returns the problem, else None; it may block.
+    unreachable : ServerUnreachable, optional
+        The answer of a pool whose server is silent; raised when the client waits no longer.
     """
 
     sent: bool
     message: str
     is_explained: bool = False
     diagnose: Callable[[], str | None] | None = field(default=None, compare=False)
+    unreachable: ServerUnreachable | None = field(default=None, compare=False)
 
 
 class Source(Protocol):
