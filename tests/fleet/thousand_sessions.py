@@ -267,7 +267,7 @@ async def run_trial(pool: PoolHost, sessions: int | None, minutes: float, report
         trial = Trial(pool, clients)
         used_mb = psutil.virtual_memory().used / 1e6
         await trial.open_until(min(_FIRST_SESSIONS, sessions or _FIRST_SESSIONS))
-        first = await trial.kernels_pss_mb() / len(trial.held)
+        first = statistics.mean(await trial.measure_pss())
         total = sessions or count_fitting(first, used_mb)
         print(f"{total} sessions; the first take {first:.1f} MB each", flush=True)
         began = time.monotonic()
