@@ -17,6 +17,7 @@ from ..errors import (
     LimitReached,
     PayloadTooLarge,
     PolicyDenied,
+    ServerUnreachable,
     SessionEnded,
     SessionNotFound,
 )
@@ -303,7 +304,7 @@ class StatefulCodeExecutor(ABC):
                 return
             self._stopped = True
         try:
-            with contextlib.suppress(ConnectionFailed, ConnectionLost):
+            with contextlib.suppress(ConnectionFailed, ConnectionLost, ServerUnreachable):
                 self._session.close()
         finally:
             self._close()

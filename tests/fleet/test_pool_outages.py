@@ -10,12 +10,10 @@ from typing import Any
 
 import psutil
 import pytest
-import requests
 
 from jupyter_exec_ext import AsyncExecClient
 from jupyter_exec_ext.models import StreamEvent
 from tests.support.full import only_in_full
-from tests.support.hubs import HubHost
 from tests.support.pools import PoolHost, running_pool
 from tests.support.waiting import wait_until
 
@@ -47,14 +45,7 @@ def kill_hub(pool: PoolHost, seconds: float) -> None:
     time.sleep(seconds)
     with hub.log.open("ab") as log:
         hub.process = subprocess.Popen(command, env=environment, cwd=directory, stdout=log, stderr=log)
-    wait_until(lambda: answers(hub), 60)
-
-
-def answers(hub: HubHost) -> bool:
-    try:
-        return requests.get(f"{hub.hub_url}api", timeout=5).ok
-    except requests.RequestException:
-        return False
+    wait_until(hub.answers, 60)
 
 
 async def collect(session: Any, code: str) -> str:

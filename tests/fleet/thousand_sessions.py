@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import platform
+import resource
 import statistics
 import sys
 import tempfile
@@ -28,7 +30,7 @@ import psutil
 from jupyter_exec_ext import AsyncExecClient
 from jupyter_exec_ext.client import JupyterConnectionInfo
 from jupyter_exec_ext.errors import ExecError, PoolFull, Unavailable
-from jupyter_exec_ext.models import Execution
+from jupyter_exec_ext.models import Execution, ServerLoad
 from jupyter_exec_ext.protocol.record_ids import parse_id
 from tests.support.full_record import Result, note_end
 from tests.support.namespaces import running_network
@@ -40,7 +42,8 @@ STEP = 250
 MOST_SESSIONS = 1000
 #: Of the machine's memory, with everything else that runs on it.
 MEMORY_SHARE = 0.8
-MAX_PSS_MB = 16.0
+#: Of one kernel in 10**6 bytes; no goal has been set for sandboxed ones.
+MAX_PSS_MB = {"forked": 16.0, "sandboxed": math.inf}
 SAMPLED_OF_EACH_SERVER = 25
 # They show how much memory a session takes. Kernels of one server share pages, so fewer would show more.
 _FIRST_SESSIONS = 200
@@ -164,13 +167,13 @@ class Trial:
             misplaced += sum(each.session.id not in has for each in held)
         return misplaced
 
-    async def kernels_pss_mb(self) -> float:
-        """Return the memory of all kernels by their servers' own figures, in MB."""
-        total = 0
+    async def read_loads(self) -> list[ServerLoad]:
+        """Return the servers' own figures."""
+        loads = []
         for server in self.by_server:
             async with self.owner_of(server) as owner:
-                total += (await owner.load()).kernels_pss_bytes
-        return total / 1e6
+                loads.append(await owner.load())
+        return loads
 
 
 async def start_session(client: AsyncExecClient) -> Any:
@@ -252,10 +255,12 @@ def running_pool_of_machines(kernels: str) -> Iterator[PoolHost]:
             running_network(home, [f"m{number}" for number in range(1, SERVERS + 2)]) as network,
             running_pool(home, settings, [*options, f"--ExecEngine.policies={policy}"], network=network) as pool,
         ):
+            if not is_forked:  # an own server starts with its principal's first session
+                wait_until(lambda: pool.states() == {"ready": SERVERS}, _START_SECONDS)
             yield pool
 
 
-async def run_trial(pool: PoolHost, sessions: int | None, minutes: float, report: Report) -> None:
+async def run_trial(pool: PoolHost, sessions: int | None, minutes: float, most_pss_mb: float, report: Report) -> None:
     """Run the trial, and add its figures to the report."""
     assert pool.hub is not None
     async with AsyncExitStack() as stack:
@@ -281,30 +286,34 @@ async def run_trial(pool: PoolHost, sessions: int | None, minutes: float, report
         report.add(f"right answers after {minutes:g} minutes", answers["right"], holds=answers["right"] == total)
         misplaced = await trial.count_misplaced()
         report.add("on a wrong server", misplaced, holds=not misplaced)
-        await report_memory(trial, used_mb, report)
+        await report_memory(trial, used_mb, most_pss_mb, report)
         await kill_a_server(pool, trial, report)
 
 
 async def hold(pool: PoolHost, minutes: float, report: Report) -> None:
-    """Wait; restart the pool after a third of the time, and the Hub's proxy after two thirds."""
+    """Wait; kill the pool after a third of the time and start it again, and kill the Hub's proxy after two thirds."""
+    assert pool.hub is not None
     for what, restart in (("pool", pool.restart), ("proxy", pool.kill_proxy), ("", None)):
         print(f"  {minutes / 3:.1f} minutes until the next step", flush=True)
         await asyncio.sleep(minutes * 60 / 3)
         if restart is not None:
             began = time.monotonic()
             await asyncio.to_thread(restart)
-            report.add(f"the {what} was killed; wait for it", f"{time.monotonic() - began:.1f} s")
+            await asyncio.to_thread(wait_until, pool.hub.answers, _START_SECONDS)
+            report.add(f"the {what} was killed, and was back after", f"{time.monotonic() - began:.1f} s")
 
 
-async def report_memory(trial: Trial, used_mb: float, report: Report) -> None:
+async def report_memory(trial: Trial, used_mb: float, most_pss_mb: float, report: Report) -> None:
     """Add the memory of kernels: of a sample each, and of all by the servers' and the machine's own figures."""
     sample, total = await trial.measure_pss(), len(trial.held)
     report.add("PSS of a kernel, median", f"{statistics.median(sample):.1f} MB")
     largest = max(sample)
-    report.add(f"PSS of a kernel, largest of {len(sample)}", f"{largest:.1f} MB", holds=largest <= MAX_PSS_MB)
-    report.add(
-        "PSS of all kernels with their helpers, by their servers", f"{await trial.kernels_pss_mb() / total:.1f} MB each"
-    )
+    report.add(f"PSS of a kernel, largest of {len(sample)}", f"{largest:.1f} MB", holds=largest <= most_pss_mb)
+    loads = await trial.read_loads()
+    all_mb = sum(load.kernels_pss_bytes for load in loads) / 1e6
+    report.add("PSS of all kernels and warm ones, by their servers", f"{all_mb / total:.1f} MB each")
+    used, allowed = max((load.descriptors_used or 0, load.descriptors_allowed) for load in loads)
+    report.add("descriptors of a server, most", f"{used} of {allowed}")
     used_mb = psutil.virtual_memory().used / 1e6 - used_mb
     report.add("memory of the machine, servers included", f"{used_mb / total:.1f} MB each")
 
@@ -344,13 +353,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--sessions", type=int, metavar="N", help=f"how many; {MOST_SESSIONS} by default, or what fits")
     parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="how long they live (%(default)g)")
-    parser.add_argument("--kernels", choices=("forked", "sandboxed"), default="forked", help="%(default)s by default")
+    parser.add_argument("--kernels", choices=[*MAX_PSS_MB], default="forked", help="%(default)s by default")
     parser.add_argument("--record", type=Path, metavar="FILE.md", help="the page to write")
     given = parser.parse_args(arguments)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection for each session; servers inherit it
     report, began = Report(), time.monotonic()
     with running_pool_of_machines(given.kernels) as pool:
         report.add("kernels", given.kernels)
-        asyncio.run(run_trial(pool, given.sessions, given.minutes, report))
+        asyncio.run(run_trial(pool, given.sessions, given.minutes, MAX_PSS_MB[given.kernels], report))
     note_end(report.result, time.monotonic() - began)
     if given.record is not None:
         words = [f"--kernels {given.kernels}", f"--sessions {given.sessions}" if given.sessions else ""]

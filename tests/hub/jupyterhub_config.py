@@ -46,5 +46,6 @@ if given["network"]:
 
     MachineSpawner.machines = Network.from_json(given["network"]).machines
     c.JupyterHub.spawner_class = MachineSpawner
+c.Spawner.http_timeout = 90  # a start takes long on a machine with other tests
 c.Spawner.args.extend(given["options"])
 c.Spawner.environment.update(given["environment"])

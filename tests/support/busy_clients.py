@@ -83,10 +83,10 @@ class BusyClient:
         self._session.detach()
 
     async def close(self) -> None:
-        """Close the connections; the session goes on."""
+        """Close the connections; the session goes on, unless it is an executor's."""
         if self.kind.startswith("async"):
             await self._client.close()
-        elif self.kind != "executor run":
+        else:
             await self._call(self._client.close)
 
     async def run(self, code: str) -> Outcome:

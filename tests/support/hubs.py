@@ -68,6 +68,13 @@ class HubHost(Host):
         answer = requests.get(f"{self.hub_url}api/user", headers={"Authorization": f"token {token}"}, timeout=60)
         self.api("DELETE", f"/users/{user}/tokens/{answer.json()['token_id']}")
 
+    def answers(self) -> bool:
+        """Return whether the Hub can be reached, through its proxy."""
+        try:
+            return requests.get(f"{self.hub_url}api", timeout=5).ok
+        except requests.RequestException:
+            return False
+
     def start_server(self, user: str) -> None:
         """Start a user's server and wait until it answers."""
         self.api("POST", f"/users/{user}/server")
@@ -170,14 +177,10 @@ def running_hub(
 
 def _wait_until_ready(host: HubHost) -> None:
     deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            requests.get(f"{host.hub_url}api", timeout=5).raise_for_status()
-            return
-        except requests.RequestException:
-            if host.process.poll() is not None or time.monotonic() > deadline:
-                raise AssertionError(f"the Hub did not start:\n{host.log_text()}") from None
-            time.sleep(0.05)
+    while not host.answers():
+        if host.process.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"the Hub did not start:\n{host.log_text()}")
+        time.sleep(0.05)
 
 
 def _stop_all(process: subprocess.Popen[bytes], *, keeps_servers: bool) -> None:
