@@ -10,6 +10,7 @@ import argparse
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from tests.hostile.corpus import Case, choose
 from tests.hostile.server import Limits
 from tests.hostile.two_tokens import RUNS, SECONDS, run_two_tokens
 from tests.support.full import VARIABLE
-from tests.support.full_record import Result, note_end, read_record, write_record
+from tests.support.full_record import Result, note_end, read_figures, read_record, write_record
 
 ROOT = Path(__file__).parent.parent
 #: How many servers are started one after the other on what hostile kernels have left behind.
@@ -110,9 +111,12 @@ def run_beside_another(options: Options) -> Result:
 
 def _run_pytest(paths: Sequence[str], **environment: str) -> Callable[[Options], Result]:
     def run(options: Options) -> Result:
-        command = [sys.executable, "-m", "pytest", "-q", "-s", *paths]
-        done = subprocess.run(command, cwd=ROOT, env={**os.environ, VARIABLE: "1", **environment}, check=False)
-        return Result([] if done.returncode == 0 else [f"pytest ended with {done.returncode}; see above"])
+        with tempfile.TemporaryDirectory() as directory:
+            report = Path(directory, "report.xml")
+            command = [sys.executable, "-m", "pytest", "-q", "-s", f"--junitxml={report}", *paths]
+            done = subprocess.run(command, cwd=ROOT, env={**os.environ, VARIABLE: "1", **environment}, check=False)
+            figures = read_figures(report)
+        return Result([] if done.returncode == 0 else [f"pytest ended with {done.returncode}; see above"], figures)
 
     return run
 
@@ -151,7 +155,7 @@ class Part:
     run: Callable[[Options], Result]
 
 
-_PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp", "fleet")
+_PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp", "fleet", "slurm")
 _MCP_ENDPOINT = ("endpoint", "gone_clients", "matrix", "restarts")
 _MCP_PARTS = (*_MCP_ENDPOINT, "conformance", "figures")
 PARTS = {
@@ -263,6 +267,11 @@ PARTS = {
         "1,000 live sessions on four servers with a network each, while the pool, the proxy and a server are killed",
         "30 min",
         _run_module("tests.fleet.thousand_sessions"),
+    ),
+    "slurm": Part(
+        "a pool whose servers are jobs on two nodes of a Slurm cluster: parts killed, drains, cuts, and ends of jobs",
+        "20 min",
+        _run_pytest(["tests/slurm"]),
     ),
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",

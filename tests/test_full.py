@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,7 @@ import pytest
 
 from tests import full
 from tests.support.commit_selection import choose_left_out
-from tests.support.full_record import Result
+from tests.support.full_record import Result, read_figures
 
 
 def test_help_names_each_part_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,3 +120,18 @@ def test_each_case_remains_in_one_place_per_commit() -> None:
     assert sorted(test.params["code"] for test in left_out) == codes
     assert {test.originalname for test in left_out} == {"test_a"}
     assert len({test.params["host"] for test in left_out}) == 1
+
+
+def test_figures_of_a_report_of_pytest_are_kept(tmp_path: Path) -> None:
+    test = tmp_path / "test_it.py"
+    test.write_text(
+        "import pytest\n"
+        "def test_one(record_property): record_property('cut', '20 of 20')\n"
+        "@pytest.mark.skip\n"
+        "def test_two(): pass\n"
+    )
+    report = tmp_path / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", f"--rootdir={tmp_path}", f"--junitxml={report}", str(test)]
+    assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
+    assert read_figures(report) == {"tests": 1, "skipped": 1, "cut": "20 of 20"}
+    assert read_figures(tmp_path / "none.xml") == {}

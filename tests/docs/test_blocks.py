@@ -22,6 +22,7 @@ ELSEWHERE = {
     "docs/admin/monitoring.md": "tests/docs/admin/test_monitoring.py",
     "docs/admin/pool-of-servers.md": "tests/docs/admin/test_pool_of_servers.py",
     "docs/admin/pool-set-up.md": "tests/docs/admin/test_pool_set_up.py",
+    "docs/admin/slurm.md": "tests/slurm/test_pool_at_slurm.py",
     "docs/admin/reverse-proxies.md": "tests/docs/admin/test_reverse_proxies.py",
     "docs/admin/shared-lab-server.md": "tests/docs/admin/test_shared_lab_server.py",
     "docs/admin/systemd.md": "tests/docs/admin/test_systemd.py",

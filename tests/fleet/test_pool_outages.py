@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psutil
@@ -39,7 +39,7 @@ def kill_hub(pool: PoolHost, seconds: float) -> None:
     hub = pool.hub
     assert hub is not None
     old = psutil.Process(hub.process.pid)
-    command, environment, directory = old.cmdline(), old.environ(), old.cwd()
+    command, environment, directory = hub.process.args, old.environ(), old.cwd()
     hub.process.kill()
     hub.process.wait()
     time.sleep(seconds)
@@ -55,6 +55,26 @@ async def collect(session: Any, code: str) -> str:
     return "".join(event.text for event in events if isinstance(event, StreamEvent))
 
 
+async def check_runs_and_streams(pool: PoolHost, fault: Callable[[PoolHost, float], None], seconds: float) -> None:
+    """Check that runs and streams are whole, in the middle of which a fault lasts for some seconds."""
+    number = round(10 * (seconds + 4))
+    code = f"import time\nfor i in range({number}):\n    print(i, flush=True)\n    time.sleep(0.1)"
+    printed = "".join(f"{n}\n" for n in range(number))
+    async with AsyncExecClient(pool.info) as client:
+        sessions = [await client.session() for _ in range(2 * COUNT)]
+        runs = [asyncio.ensure_future(session.run(code)) for session in sessions[:COUNT]]
+        streams = [asyncio.ensure_future(collect(session, code)) for session in sessions[COUNT:]]
+        await asyncio.sleep(1.0)  # into the middle of them
+        await asyncio.to_thread(fault, pool, seconds)
+        assert [(await run).stdout for run in runs] == [printed] * COUNT
+        assert [await stream for stream in streams] == [printed] * COUNT
+        # Nothing ran twice, and nothing is left that runs.
+        assert [len(await session.list_executions()) for session in sessions] == [1] * (2 * COUNT)
+        for session in sessions:
+            await session.close()
+    print(f"\n{fault.__name__} {seconds:g} s: {2 * COUNT} of {2 * COUNT} whole")
+
+
 @pytest.mark.parametrize(
     ("kill", "seconds"),
     [
@@ -67,19 +87,4 @@ async def collect(session: Any, code: str) -> str:
     ],
 )
 async def test_runs_and_streams_are_whole(pool: PoolHost, kill: Any, seconds: float) -> None:
-    number = round(10 * (seconds + 4))
-    code = f"import time\nfor i in range({number}):\n    print(i, flush=True)\n    time.sleep(0.1)"
-    printed = "".join(f"{n}\n" for n in range(number))
-    async with AsyncExecClient(pool.info) as client:
-        sessions = [await client.session() for _ in range(2 * COUNT)]
-        runs = [asyncio.ensure_future(session.run(code)) for session in sessions[:COUNT]]
-        streams = [asyncio.ensure_future(collect(session, code)) for session in sessions[COUNT:]]
-        await asyncio.sleep(1.0)  # into the middle of them
-        await asyncio.to_thread(kill, pool, seconds)
-        assert [(await run).stdout for run in runs] == [printed] * COUNT
-        assert [await stream for stream in streams] == [printed] * COUNT
-        # Nothing ran twice, and nothing is left that runs.
-        assert [len(await session.list_executions()) for session in sessions] == [1] * (2 * COUNT)
-        for session in sessions:
-            await session.close()
-    print(f"\n{kill.__name__} {seconds:g} s: {2 * COUNT} of {2 * COUNT} whole")
+    await check_runs_and_streams(pool, kill, seconds)

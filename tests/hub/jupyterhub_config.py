@@ -13,7 +13,8 @@ given = json.loads(os.environ.pop("EXEC_TEST_HUB"))
 home = Path(given["home"])
 
 c.JupyterHub.bind_url = f"http://127.0.0.1:{given['port']}"
-c.JupyterHub.hub_bind_url = f"http://{given['hub_host']}:{given['hub_port']}"
+c.JupyterHub.hub_ip = given["hub_host"]
+c.JupyterHub.hub_port = given["hub_port"]
 c.JupyterHub.db_url = f"sqlite:///{home / 'hub.sqlite'}"
 c.JupyterHub.cookie_secret_file = str(home / "cookie_secret")
 c.JupyterHub.authenticator_class = "dummy"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import datetime, timezone
@@ -92,6 +93,16 @@ def page_of(results: Mapping[str, Result]) -> str:
         if said:
             lines += ["", f"## {name}", "", *said]
     return "\n".join(lines) + "\n"
+
+
+def read_figures(report: Path) -> dict[str, object]:
+    """Return how many tests a report of pytest has, how many were skipped, and what they gave to `record_property`."""
+    if not report.exists():
+        return {}
+    suite = ElementTree.parse(report).getroot()[0]
+    skipped = int(suite.attrib["skipped"])
+    counts: dict[str, object] = {"tests": int(suite.attrib["tests"]) - skipped, "skipped": skipped or ""}
+    return counts | {each.attrib["name"]: each.attrib["value"] for each in suite.iter("property")}
 
 
 def note_end(result: Result, seconds: float) -> None:

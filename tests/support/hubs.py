@@ -113,7 +113,8 @@ def running_hub(
     ports
         ``port``, ``hub_port`` and ``proxy_port``, where somebody else has to know them.
     keeps_servers
-        Whether the recipe lets servers and the proxy outlive the Hub; they are killed then.
+        Whether the recipe lets servers and the proxy outlive the Hub, as with a pool; the caller kills them. `USER`
+        has no server then.
     network
         Machines that the servers of a pool are started on, one on each.
     """
@@ -162,7 +163,8 @@ def running_hub(
     try:
         _wait_until_ready(host)
         host.api("POST", f"/users/{USER}")
-        host.start_server(USER)
+        if not keeps_servers:
+            host.start_server(USER)
         host.info = JupyterConnectionInfo(
             host="127.0.0.1",
             use_https=False,

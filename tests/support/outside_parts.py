@@ -9,6 +9,7 @@ is missing the test is skipped, and the end of the run lists the skips by part w
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -112,6 +113,12 @@ def _find_network_namespace_problem() -> str | None:
     return done.stderr.strip() or f"ip exited with {done.returncode}" if done.returncode else None
 
 
+def _find_slurm_problem() -> str | None:
+    if importlib.util.find_spec("batchspawner") is None:
+        return "batchspawner is not installed"
+    return _program("slurmctld", "slurmd", "sbatch", "munged")()
+
+
 def _find_immutable_file_problem() -> str | None:
     if problem := _program("chattr")():
         return problem
@@ -184,6 +191,12 @@ PARTS: dict[str, OutsidePart] = {
     "network namespaces": OutsidePart(
         _find_network_namespace_problem,
         "apt-get install iproute2, and run the tests as root; in a container with --privileged",
+        is_of_machine=True,
+    ),
+    "Slurm": OutsidePart(
+        _find_slurm_problem,
+        "apt-get install slurmctld slurmd slurm-client munge && pip install batchspawner",
+        ("network namespaces",),
         is_of_machine=True,
     ),
     "immutable files": OutsidePart(

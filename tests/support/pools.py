@@ -25,7 +25,7 @@ from tests.support.kernelspecs import add_kernelspec
 from tests.support.namespaces import Network
 
 POOL_USER = "exec-pool"
-_RECIPE = Path(__file__).parents[2] / "examples" / "hub-pool" / "jupyterhub_config.py"
+RECIPE = Path(__file__).parents[2] / "examples" / "hub-pool" / "jupyterhub_config.py"
 _START_SECONDS = 120.0
 
 
@@ -36,12 +36,13 @@ class PoolHost(Host):
     hub: HubHost | None = None
     environment: dict[str, str] = field(default_factory=dict, repr=False)
     config: Path = Path()
+    prefix: Sequence[str] = ()
 
     def start(self) -> None:
         """Start the service, and wait until it is ready."""
         with self.log.open("ab") as log_file:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "jupyter_exec_ext.cli", "pool", "--config", str(self.config)],
+                [*self.prefix, sys.executable, "-m", "jupyter_exec_ext.cli", "pool", "--config", str(self.config)],
                 cwd=self.home,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -104,6 +105,8 @@ def running_pool(
     options: Sequence[str] = (),
     env: Mapping[str, str] | None = None,
     network: Network | None = None,
+    recipe: Path = RECIPE,
+    prefix: Sequence[str] = (),
 ) -> Iterator[PoolHost]:
     """Start a Hub and a pool with some settings, and stop both at the end.
 
@@ -113,6 +116,10 @@ def running_pool(
         Of the pool's servers.
     network
         Machines that the servers run on.
+    recipe
+        Of the Hub.
+    prefix
+        Of the commands that start the Hub and the pool.
     """
     token, port = secrets.token_hex(16), free_port()
     add_kernelspec(home, "python3", "forkserver-provisioner")
@@ -121,7 +128,14 @@ def running_pool(
     try:
         ports = {name: free_port() for name in ("port", "hub_port", "proxy_port")}
         with running_hub(
-            home, *options, env=servers, recipe=_RECIPE, ports=ports, keeps_servers=True, network=network
+            home,
+            *options,
+            env=servers,
+            prefix=prefix,
+            recipe=recipe,
+            ports=ports,
+            keeps_servers=True,
+            network=network,
         ) as hub:
             hub.api("POST", "/users/bob")
             config = home / "jupyter_exec_pool_config.py"
@@ -142,6 +156,7 @@ def running_pool(
                 hub=hub,
                 environment=environment,
                 config=config,
+                prefix=prefix,
             )
             pool.start()
             try:
