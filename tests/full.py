@@ -23,7 +23,7 @@ from tests.hostile.corpus import Case, choose
 from tests.hostile.server import Limits
 from tests.hostile.two_tokens import RUNS, SECONDS, run_two_tokens
 from tests.support.full import VARIABLE
-from tests.support.full_record import Result, note_end, read_figures, read_record, write_record
+from tests.support.full_record import REPORT_OPTIONS, Result, note_end, read_figures, read_record, write_record
 
 ROOT = Path(__file__).parent.parent
 #: How many servers are started one after the other on what hostile kernels have left behind.
@@ -113,7 +113,7 @@ def _run_pytest(paths: Sequence[str], **environment: str) -> Callable[[Options],
     def run(options: Options) -> Result:
         with tempfile.TemporaryDirectory() as directory:
             report = Path(directory, "report.xml")
-            command = [sys.executable, "-m", "pytest", "-q", "-s", f"--junitxml={report}", *paths]
+            command = [sys.executable, "-m", "pytest", "-q", "-s", f"--junitxml={report}", *REPORT_OPTIONS, *paths]
             done = subprocess.run(command, cwd=ROOT, env={**os.environ, VARIABLE: "1", **environment}, check=False)
             figures = read_figures(report)
         return Result([] if done.returncode == 0 else [f"pytest ended with {done.returncode}; see above"], figures)

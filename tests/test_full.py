@@ -14,7 +14,7 @@ import pytest
 
 from tests import full
 from tests.support.commit_selection import choose_left_out
-from tests.support.full_record import Result, read_figures
+from tests.support.full_record import REPORT_OPTIONS, Result, read_figures
 
 
 def test_help_names_each_part_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,7 +131,8 @@ def test_figures_of_a_report_of_pytest_are_kept(tmp_path: Path) -> None:
         "def test_two(): pass\n"
     )
     report = tmp_path / "report.xml"
-    command = [sys.executable, "-m", "pytest", "-q", f"--rootdir={tmp_path}", f"--junitxml={report}", str(test)]
+    options = [f"--rootdir={tmp_path}", f"--junitxml={report}", *REPORT_OPTIONS]
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:asyncio", *options, str(test)]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
     assert read_figures(report) == {"tests": 1, "skipped": 1, "cut": "20 of 20"}
     assert read_figures(tmp_path / "none.xml") == {}

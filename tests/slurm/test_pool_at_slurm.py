@@ -30,7 +30,7 @@ from tests.fleet.test_pool_outages import check_runs_and_streams, kill_hub
 from tests.support.full import only_in_full
 from tests.support.howto_pages import Recipe
 from tests.support.pools import POOL_USER, RECIPE, PoolHost, running_pool
-from tests.support.slurm import SlurmCluster, running_cluster
+from tests.support.slurm import USABLE, SlurmCluster, running_cluster
 from tests.support.waiting import wait_until
 
 # Slurm looks at time limits every 30 s.
@@ -101,7 +101,7 @@ def _servers_on_both_nodes(pool: PoolHost, cluster: SlurmCluster) -> None:
         node.join()
         if "drain" in cluster.state_of(node):
             cluster.set_state(node, "resume")
-    wait_until(lambda: {cluster.state_of(node) for node in nodes} <= {"idle", "mixed"}, 120)
+    wait_until(lambda: all(cluster.state_of(node) in USABLE for node in nodes), 120)
     wait_until(lambda: pool.states() == {"ready": 2}, _REPLACED_SECONDS)
     first, second = server_names(pool)
     if job_and_node(pool, cluster, first)[1] == job_and_node(pool, cluster, second)[1]:

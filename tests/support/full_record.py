@@ -95,6 +95,10 @@ def page_of(results: Mapping[str, Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
+#: Options for a report of pytest that `read_figures` can read.
+REPORT_OPTIONS = ("-o", "junit_family=xunit1")
+
+
 def read_figures(report: Path) -> dict[str, object]:
     """Return how many tests a report of pytest has, how many were skipped, and what they gave to `record_property`."""
     if not report.exists():

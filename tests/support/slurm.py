@@ -19,6 +19,8 @@ _SECONDS = 60.0
 KILL_WAIT_SECONDS = 30
 #: A node that does not answer the controller for this long is down; 300 by default.
 NODE_SILENT_SECONDS = 15
+#: States of nodes that get jobs.
+USABLE = {"idle", "mixed", "allocated"}
 # The nodes claim more than they have, for the sizes of the recipe.
 _CONFIGURATION = """
 ClusterName=tests
@@ -84,7 +86,7 @@ class SlurmCluster:
         return self.machine(self.run("squeue", "--noheader", f"--jobs={job}", "--format=%B").strip())
 
     def state_of(self, node: Machine) -> str:
-        """Return the state of a node, such as ``idle``, ``mixed`` or ``drained``."""
+        """Return the state of a node, such as ``mixed``, ``draining`` or ``down*``; see `USABLE`."""
         return self.run("sinfo", "--noheader", f"--nodes={node.name}", "--format=%T").strip()
 
     def set_state(self, node: Machine, state: str) -> None:
@@ -116,7 +118,7 @@ def running_cluster(home: Path, names: Sequence[str]) -> Iterator[SlurmCluster]:
             command = machine.command("slurmd", "-N", machine.name, *configuration)
             _start(stack, home / f"{machine.name}.log", *command)
             stack.callback(machine.kill_all)
-        wait_until(lambda: all(cluster.state_of(machine) == "idle" for machine in network.machines), _SECONDS)
+        wait_until(lambda: all(cluster.state_of(machine) in USABLE for machine in network.machines), _SECONDS)
         yield cluster
 
 
