@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,55 +15,18 @@ from jupyter_exec_ext.models import StreamEvent
 from tests.support.bearers import UNPROTECTED
 from tests.support.full import only_in_full
 from tests.support.hosts import free_port
-from tests.support.hubs import HubHost, running_hub
-from tests.support.outside_parts import HUB_PROXY
+from tests.support.hubs import HubHost, HubProxy, running_hub
 
 COUNT = 10
 CODE = "import time\nfor i in range(30):\n    print(i, flush=True)\n    time.sleep(0.1)"
 PRINTED = "".join(f"{number}\n" for number in range(30))
 # What the proxy answers until the Hub has noticed is the Hub's page for a server that does not run.
-RECIPE = """
-c.ConfigurableHTTPProxy.should_start = False
-c.ConfigurableHTTPProxy.auth_token = "of-a-test"
-c.JupyterHub.last_activity_interval = 10
-"""
+RECIPE = f"{HubProxy.RECIPE}c.JupyterHub.last_activity_interval = 10\n"
 pytestmark = [
     pytest.mark.needs("configurable-http-proxy"),
     pytest.mark.timeout(300),
     only_in_full,
 ]
-
-
-class Proxy:
-    """A Hub's proxy that somebody else starts than the Hub."""
-
-    def __init__(self, ports: dict[str, int], log: Path) -> None:
-        self._log = log
-        self._command = [
-            str(HUB_PROXY),
-            "--ip=127.0.0.1",
-            f"--port={ports['port']}",
-            "--api-ip=127.0.0.1",
-            f"--api-port={ports['proxy_port']}",
-            f"--default-target=http://127.0.0.1:{ports['hub_port']}",
-            f"--error-target=http://127.0.0.1:{ports['hub_port']}/hub/error",
-        ]
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._command,
-                env={"CONFIGPROXY_AUTH_TOKEN": "of-a-test", "PATH": "/usr/bin:/bin"},
-                stdout=log,
-                stderr=log,
-            )
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.send_signal(signal.SIGKILL)
-            self._process.wait()
-            self._process = None
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +35,15 @@ def ports() -> dict[str, int]:
 
 
 @pytest.fixture(scope="module")
-def proxy(ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Proxy]:
-    proxy = Proxy(ports, tmp_path_factory.mktemp("proxy") / "proxy.log")
+def proxy(ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubProxy]:
+    proxy = HubProxy(ports, tmp_path_factory.mktemp("proxy") / "proxy.log")
     proxy.start()
     yield proxy
     proxy.stop()
 
 
 @pytest.fixture(scope="module")
-def hub(proxy: Proxy, ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubHost]:
+def hub(proxy: HubProxy, ports: dict[str, int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[HubHost]:
     home = tmp_path_factory.mktemp("hub")
     recipe = home / "recipe.py"
     recipe.write_text(RECIPE)
@@ -116,7 +76,7 @@ async def route_is_back(hub: HubHost) -> float:
 
 @pytest.mark.parametrize("down_seconds", [0.3, 1.0, 5.0, 20.0])
 async def test_runs_and_streams_outlive_an_outage_of_the_hubs_proxy(
-    hub: HubHost, proxy: Proxy, down_seconds: float
+    hub: HubHost, proxy: HubProxy, down_seconds: float
 ) -> None:
     async with AsyncExecClient(hub.info) as client:
         sessions = [await client.session() for _ in range(2 * COUNT)]

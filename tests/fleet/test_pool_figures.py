@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import statistics
+import subprocess
+import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,14 +16,20 @@ import pytest
 import requests
 
 from jupyter_exec_ext.protocol.record_ids import parse_id
+from tests.aca_clients.__main__ import CLIENTS, prepare
+from tests.aca_clients.many_identifiers import THREADS
+from tests.support.environments import ROOT
 from tests.support.full import only_in_full
 from tests.support.pools import PoolHost, running_pool
 from tests.support.waiting import wait_until
 
 SERVERS, PER_SERVER = 4, 55
+#: Other projects' clients of the ACA sessions' protocol, as far as this Python is new enough for them.
+OTHERS = [name for name in ("autogen", "langchain") if sys.version_info >= CLIENTS[name].python]
 pytestmark = [
     pytest.mark.needs("configurable-http-proxy"),
     pytest.mark.needs("sandbox"),
+    pytest.mark.needs("curl"),
     pytest.mark.timeout(900),
     only_in_full,
 ]
@@ -80,26 +89,40 @@ def test_a_full_pool_refuses_quickly_with_its_limit(pool: PoolHost, http: Any) -
     assert p95 <= 0.05
 
 
-def test_identifiers_have_one_session_each_also_after_a_restart_of_the_pool(pool: PoolHost, http: Any) -> None:
-    url = f"{pool.info.url}exec/aca/executions"
+def run_all(client: str, pool: PoolHost, runs: Sequence[tuple[str, str]]) -> list[str]:
+    """Run code of identifiers of the ACA sessions' protocol in `THREADS` threads; return what each has printed."""
+    endpoint = f"{pool.info.url}exec/aca"
+    if client != "curl":
+        given = json.dumps({"endpoint": endpoint, "token": pool.info.token, "runs": runs})
+        command = [str(prepare(client)), "-m", "tests.aca_clients.many_identifiers", client]
+        done = subprocess.run(command, input=given, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        return list(json.loads(done.stdout))
 
-    def run(identifier: str, code: str) -> str:
-        query = {"api-version": "2025-10-02-preview", "identifier": identifier}
-        body = {"code": code, "executionType": "Synchronous", "codeInputType": "Inline"}
-        answer = http.post(url, params=query, json=body, timeout=300)
-        assert answer.ok, answer.text
-        return str(answer.json())
+    def run(pair: tuple[str, str]) -> str:
+        body = {"code": pair[1], "executionType": "Synchronous", "codeInputType": "Inline"}
+        url = f"{endpoint}/executions?api-version=2025-10-02-preview&identifier={pair[0]}"
+        command = ["curl", "-sS", "--fail", "-H", "@-", "-H", "Content-Type: application/json", "-d", json.dumps(body)]
+        header = f"Authorization: Bearer {pool.info.token}"
+        done = subprocess.run([*command, url], input=header, stdout=subprocess.PIPE, text=True, check=True)
+        return str(json.loads(done.stdout)["result"]["stdout"])
 
+    with ThreadPoolExecutor(THREADS) as threads:
+        return list(threads.map(run, runs))
+
+
+@pytest.mark.parametrize("client", ["curl", *OTHERS])
+def test_identifiers_have_one_session_each_also_after_a_restart_of_the_pool(
+    pool: PoolHost, http: Any, client: str
+) -> None:
     names = [f"agent-{number:03}" for number in range(200)]
-    with ThreadPoolExecutor(20) as threads:
-        # Each twice at once: the second must not make another session.
-        list(threads.map(lambda name: run(name, f"mine = globals().get('mine', []) + [{name!r}]"), sorted(names * 2)))
-        wait_until(lambda: pool.figures()["sessions"] == 200, 30)  # the servers are asked every other second
-        pool.process.kill()
-        pool.process.wait()
-        pool.start()
-        found = list(threads.map(lambda name: run(name, "print(*mine)"), names))
-    crossed = [name for name, text in zip(names, found, strict=True) if f"{name} {name}" not in text]
-    print(f"\n{len(names)} identifiers from 20 threads: {len(crossed)} crossed")
+    # Each twice at once: the second must not make another session.
+    run_all(client, pool, [(name, f"mine = globals().get('mine', []) + [{name!r}]") for name in sorted(names * 2)])
+    wait_until(lambda: pool.figures()["sessions"] == 200, 30)  # the servers are asked every other second
+    pool.process.kill()
+    pool.process.wait()
+    pool.start()
+    found = run_all(client, pool, [(name, "print(*mine)") for name in names])
+    crossed = [name for name, text in zip(names, found, strict=True) if text.strip() != f"{name} {name}"]
+    print(f"\n{client}: {len(names)} identifiers from {THREADS} threads: {len(crossed)} crossed")
     assert crossed == []
     wait_until(lambda: pool.figures()["sessions"] == 200, 30)

@@ -1,4 +1,4 @@
-"""Runs and streams through a pool while its parts are killed: 10 of each, whole afterwards. Runs in full only."""
+"""Runs and streams through a pool while its parts are killed: 10 of each client, whole afterwards. In full only."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import asyncio
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from typing import Any
 
 import psutil
 import pytest
 
-from jupyter_exec_ext import AsyncExecClient
+from jupyter_exec_ext import AsyncExecClient, CodeBlock, ExecClient, JupyterCodeExecutor
 from jupyter_exec_ext.models import StreamEvent
+from tests.support.blocking_client import Blocking, LoopThread
 from tests.support.full import only_in_full
 from tests.support.pools import PoolHost, running_pool
 from tests.support.waiting import wait_until
 
 COUNT = 10
+#: With both clients, and runs of the executor, which has no streams.
+ALL = 5 * COUNT
 pytestmark = [
     pytest.mark.needs("configurable-http-proxy"),
     pytest.mark.needs("sandbox"),
@@ -30,7 +35,7 @@ pytestmark = [
 def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolHost]:
     settings = {"min_servers": 2, "max_servers": 2, "spare_sessions": 0, "policies": {"custom:exec:run": "many"}}
     policy = '--ExecEngine.policies={"many": {"base": "trusted", "isolation": "sandbox"}}'
-    with running_pool(tmp_path_factory.mktemp("pool"), settings, [policy]) as pool:
+    with running_pool(tmp_path_factory.mktemp("pool"), settings, [policy], has_own_proxy=True) as pool:
         wait_until(lambda: pool.states()["ready"] == 2, 60)
         yield pool
 
@@ -48,42 +53,59 @@ def kill_hub(pool: PoolHost, seconds: float) -> None:
     wait_until(hub.answers, 60)
 
 
-async def collect(session: Any, code: str) -> str:
+def kill_proxy(pool: PoolHost, seconds: float) -> None:
+    assert pool.proxy is not None and pool.hub is not None
+    hub = pool.hub
+    pool.proxy.stop()
+    time.sleep(seconds)
+    pool.proxy.start()
+    wait_until(hub.answers, 60)
+
+
+def collect(session: Any, code: str) -> str:
     """Return what a stream printed; its events have all numbers once."""
-    events = [event async for event in session.stream(code)]
+    events = list(session.stream(code))
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     return "".join(event.text for event in events if isinstance(event, StreamEvent))
 
 
 async def check_runs_and_streams(pool: PoolHost, fault: Callable[[PoolHost, float], None], seconds: float) -> None:
-    """Check that runs and streams are whole, in the middle of which a fault lasts for some seconds."""
-    number = round(10 * (seconds + 4))
+    """Check that runs and streams of all clients are whole, in the middle of which a fault lasts for some seconds."""
+    await asyncio.to_thread(_check, pool, fault, seconds)
+
+
+def _check(pool: PoolHost, fault: Callable[[PoolHost, float], None], seconds: float) -> None:
+    number = round(10 * (seconds + 10))
     code = f"import time\nfor i in range({number}):\n    print(i, flush=True)\n    time.sleep(0.1)"
     printed = "".join(f"{n}\n" for n in range(number))
-    async with AsyncExecClient(pool.info) as client:
-        sessions = [await client.session() for _ in range(2 * COUNT)]
-        runs = [asyncio.ensure_future(session.run(code)) for session in sessions[:COUNT]]
-        streams = [asyncio.ensure_future(collect(session, code)) for session in sessions[COUNT:]]
-        await asyncio.sleep(1.0)  # into the middle of them
-        await asyncio.to_thread(fault, pool, seconds)
-        assert [(await run).stdout for run in runs] == [printed] * COUNT
-        assert [await stream for stream in streams] == [printed] * COUNT
-        # Nothing ran twice, and nothing is left that runs.
-        assert [len(await session.list_executions()) for session in sessions] == [1] * (2 * COUNT)
-        for session in sessions:
-            await session.close()
-    print(f"\n{fault.__name__} {seconds:g} s: {2 * COUNT} of {2 * COUNT} whole")
+    with ExitStack() as stack:
+        loop = stack.enter_context(closing(LoopThread()))
+        client = stack.enter_context(ExecClient(pool.info))
+        clients: list[Any] = [client, stack.enter_context(Blocking(AsyncExecClient(pool.info), loop))]
+        sessions = [[stack.enter_context(each.session()) for _ in range(2 * COUNT)] for each in clients]
+        executors = [stack.enter_context(JupyterCodeExecutor(pool.info, timeout=600)) for _ in range(COUNT)]
+        threads = stack.enter_context(ThreadPoolExecutor(ALL))
+        runs = [threads.submit(session.run, code) for own in sessions for session in own[:COUNT]]
+        streams = [threads.submit(collect, session, code) for own in sessions for session in own[COUNT:]]
+        block = [CodeBlock(code, "python")]
+        blocks = [threads.submit(executor.execute_code_blocks, block) for executor in executors]
+        wait_until(lambda: pool.figures()["running"] == ALL, 60)
+        fault(pool, seconds)
+        assert [run.result().stdout for run in runs] == [printed] * 2 * COUNT
+        assert [stream.result() for stream in streams] == [printed] * 2 * COUNT
+        assert [(block.result().exit_code, block.result().output) for block in blocks] == [(0, printed)] * COUNT
+        # Nothing ran twice.
+        found = [client.get_session(record.id) for record in client.list_sessions()]
+        assert [len(session.list_executions()) for session in found] == [1] * ALL
+    print(f"\n{fault.__name__} {seconds:g} s: {ALL} of {ALL} whole")
 
 
 @pytest.mark.parametrize(
     ("kill", "seconds"),
     [
-        (PoolHost.restart, 0.0),
-        (PoolHost.restart, 5.0),
-        (PoolHost.kill_proxy, 1.0),
-        (kill_hub, 5.0),
-        (kill_hub, 40.0),
-        (kill_hub, 120.0),
+        *((PoolHost.restart, seconds) for seconds in (0.0, 5.0)),
+        *((kill_proxy, seconds) for seconds in (0.3, 1.0, 5.0, 20.0)),
+        *((kill_hub, seconds) for seconds in (5.0, 40.0, 120.0)),
     ],
 )
 async def test_runs_and_streams_are_whole(pool: PoolHost, kill: Any, seconds: float) -> None:

@@ -88,6 +88,50 @@ class HubHost(Host):
         raise AssertionError(f"the server of {user} did not start:\n{self.log_text()}")
 
 
+class HubProxy:
+    """A Hub's proxy that a test starts and stops, not the Hub.
+
+    Parameters
+    ----------
+    ports
+        As for `running_hub`.
+    log
+        Its log.
+    """
+
+    #: Lines of the Hub's configuration.
+    RECIPE = 'c.ConfigurableHTTPProxy.should_start = False\nc.ConfigurableHTTPProxy.auth_token = "of-a-test"\n'
+
+    def __init__(self, ports: Mapping[str, int], log: Path) -> None:
+        self._log = log
+        self._command = [
+            str(HUB_PROXY),
+            "--ip=127.0.0.1",
+            f"--port={ports['port']}",
+            "--api-ip=127.0.0.1",
+            f"--api-port={ports['proxy_port']}",
+            f"--default-target=http://127.0.0.1:{ports['hub_port']}",
+            f"--error-target=http://127.0.0.1:{ports['hub_port']}/hub/error",
+        ]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command,
+                env={"CONFIGPROXY_AUTH_TOKEN": "of-a-test", "PATH": "/usr/bin:/bin"},
+                stdout=log,
+                stderr=log,
+            )
+
+    def stop(self) -> None:
+        """Kill it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
 @contextmanager
 def running_hub(
     home: Path,

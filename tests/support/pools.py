@@ -20,7 +20,7 @@ import requests
 
 from jupyter_exec_ext.client import JupyterConnectionInfo
 from tests.support.hosts import Host, clean_environment, common_options, free_port, stop
-from tests.support.hubs import HubHost, running_hub
+from tests.support.hubs import HubHost, HubProxy, running_hub
 from tests.support.kernelspecs import add_kernelspec
 from tests.support.namespaces import Network
 
@@ -37,6 +37,7 @@ class PoolHost(Host):
     environment: dict[str, str] = field(default_factory=dict, repr=False)
     config: Path = Path()
     prefix: Sequence[str] = ()
+    proxy: HubProxy | None = None
 
     def start(self) -> None:
         """Start the service, and wait until it is ready."""
@@ -107,6 +108,8 @@ def running_pool(
     network: Network | None = None,
     recipe: Path = RECIPE,
     prefix: Sequence[str] = (),
+    *,
+    has_own_proxy: bool = False,
 ) -> Iterator[PoolHost]:
     """Start a Hub and a pool with some settings, and stop both at the end.
 
@@ -120,13 +123,20 @@ def running_pool(
         Of the Hub.
     prefix
         Of the commands that start the Hub and the pool.
+    has_own_proxy
+        Whether the Hub's proxy is `PoolHost.proxy`, which the Hub does not start.
     """
     token, port = secrets.token_hex(16), free_port()
     add_kernelspec(home, "python3", "forkserver-provisioner")
     servers = {"JUPYTER_PATH": str(home / "jupyter_data_dir"), **(env or {})}
     os.environ["EXEC_POOL_TOKEN"] = token
+    ports = {name: free_port() for name in ("port", "hub_port", "proxy_port")}
+    proxy = HubProxy(ports, home / "proxy.log")
+    if has_own_proxy:
+        (home / "hub_recipe.py").write_text(f"load_subconfig({str(recipe)!r})\n{HubProxy.RECIPE}")
+        recipe = home / "hub_recipe.py"
+        proxy.start()
     try:
-        ports = {name: free_port() for name in ("port", "hub_port", "proxy_port")}
         with running_hub(
             home,
             *options,
@@ -157,6 +167,7 @@ def running_pool(
                 environment=environment,
                 config=config,
                 prefix=prefix,
+                proxy=proxy,
             )
             pool.start()
             try:
@@ -166,6 +177,7 @@ def running_pool(
                 stop(hub.process)  # a test may have started it again
                 end_all_of(home)
     finally:
+        proxy.stop()
         os.environ.pop("EXEC_POOL_TOKEN", None)
 
 
