@@ -43,6 +43,7 @@ from .execution_records import (
     ExecutionState,
     FoundExecution,
     IdempotencyKey,
+    JupyterExecutionRequest,
     StoredExecution,
 )
 from .mime_bundles import ImageContent, Save
@@ -101,6 +102,7 @@ __all__ = [
     "InputRequestEvent",
     "IssuedToken",
     "JSONObject",
+    "JupyterExecutionRequest",
     "KernelGrant",
     "KernelSpecInfo",
     "LateOutput",

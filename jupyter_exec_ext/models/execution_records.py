@@ -249,6 +249,31 @@ class ExecutionRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class JupyterExecutionRequest(ExecutionRequest):
+    """Request to run code as a client of Jupyter's own protocol can make it, with an ``execute_request``.
+
+    Parameters
+    ----------
+    store_history : bool
+        Whether the code counts, and is in the kernel's history.
+    user_expressions : mapping
+        Expressions by name, which the kernel evaluates when the code has ended without an error.
+    is_silent : bool
+        Whether clients are not shown the code and its value. Its record has them.
+    stops_on_error : bool
+        Whether an error ends the requests of such clients that wait in the session.
+    header : mapping
+        The header of the client's message.
+    """
+
+    store_history: bool = True
+    user_expressions: Mapping[str, str] = field(default_factory=dict)
+    is_silent: bool = False
+    stops_on_error: bool = True
+    header: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ApprovalAnswer:
     """Answer of a person to an execution that waits for approval.
 

@@ -114,8 +114,14 @@ def language_told(info_reply: Mapping[str, Any]) -> str:
     return name[:_MAX_LANGUAGE_CHARACTERS] if isinstance(name, str) else ""
 
 
-def execute_request(code: str, *, allow_input: bool) -> dict[str, Any]:
-    """Return the content of an ``execute_request``.
+def execute_request(
+    code: str,
+    *,
+    allow_input: bool,
+    store_history: bool = True,
+    user_expressions: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return the content of an ``execute_request``. It is never silent, so that all output is seen.
 
     ``stop_on_error`` is off: requests are sent one at a time, so there is nothing of ours to abort, and other
     clients of the same kernel must not lose theirs.
@@ -123,8 +129,8 @@ def execute_request(code: str, *, allow_input: bool) -> dict[str, Any]:
     return {
         "code": code,
         "silent": False,
-        "store_history": True,
-        "user_expressions": {},
+        "store_history": store_history,
+        "user_expressions": dict(user_expressions or {}),
         "allow_stdin": allow_input,
         "stop_on_error": False,
     }
@@ -220,7 +226,7 @@ class FrameCodec:
         ValueError
             If it is malformed.
         """
-        channel, *parts = _unpack(data)[:5]
+        channel, *parts = unpack_parts(data)[:5]
         return channel.decode(), [DELIMITER, self._sign(parts), *parts]
 
     def websocket_of(self, channel: str, frames: Sequence[bytes]) -> bytes:
@@ -231,7 +237,7 @@ class FrameCodec:
         ValueError
             If the frames are malformed or the signature is wrong.
         """
-        return _pack([channel.encode(), *self._checked(frames)])
+        return pack_parts([channel.encode(), *self._checked(frames)])
 
 
 def _message(channel: str, header: Any, parent: Any, content: Any) -> KernelMessage:
@@ -274,10 +280,11 @@ def encode_websocket(
             "buffers": [],
         }
         return dumps(message)
-    return _pack([channel.encode(), dump_bytes(header), b"{}", b"{}", dump_bytes(content)])
+    return pack_parts([channel.encode(), dump_bytes(header), b"{}", b"{}", dump_bytes(content)])
 
 
-def _pack(parts: Sequence[bytes]) -> bytes:
+def pack_parts(parts: Sequence[bytes]) -> bytes:
+    """Return a message of the v1 sub-protocol: channel, header, parent header, metadata, content, buffers."""
     offsets = [8 * (len(parts) + 2)]
     for part in parts:
         offsets.append(offsets[-1] + len(part))
@@ -302,11 +309,11 @@ def decode_websocket(data: str | bytes) -> KernelMessage:
             message.get("parent_header"),
             message.get("content"),
         )
-    channel, header, parent, _metadata, content = _unpack(data)[:5]
+    channel, header, parent, _metadata, content = unpack_parts(data)[:5]
     return _message(channel.decode(), loads_lenient(header), loads_lenient(parent), content)
 
 
-def _unpack(data: bytes) -> list[bytes]:
+def unpack_parts(data: bytes) -> list[bytes]:
     """Return the parts of a message of the v1 sub-protocol, of which there are at least five."""
     try:
         (count,) = struct.unpack_from("<Q", data)

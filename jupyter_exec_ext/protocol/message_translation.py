@@ -150,6 +150,8 @@ class RunTranslator:
         unknown how much more comes after the run.
     waiting_for_input : bool
         The code has asked for input that was not answered yet.
+    user_expressions : dict
+        The values in the reply, by name, as the kernel has sent them.
     """
 
     def __init__(self, msg_id: str, *, allow_input: bool = True, states: RunStates | None = None) -> None:
@@ -161,6 +163,7 @@ class RunTranslator:
         self.waiting_for_input = False
         self.execution_count: int | None = None
         self.error: ErrorInfo | None = None
+        self.user_expressions: dict[str, Any] = {}
         self._colour_bytes_left = MAX_COLOUR_BYTES
         self._status = ""
         self._late: list[OutputEvent] = []
@@ -234,6 +237,7 @@ class RunTranslator:
             else:
                 # Kept until `close`: iopub usually has the same error, but may be read later.
                 self._late.append(error)
+        self.user_expressions = _mapping(content.get("user_expressions"))
         payload = content.get("payload")
         for item in payload if isinstance(payload, list) else ():
             # The pager (`name?` in IPython) comes with the reply only; without this it would be lost.

@@ -13,7 +13,9 @@ one can end as ``kernel_died``, too: the kernel it waited for could not be start
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 from ...models import ExecutionState
 from ...models import ExecutionState as S
@@ -74,3 +76,4 @@ class Verdict:
     reason: str | None = None
     exit: KernelExit | None = None
     execution_count: int | None = None
+    user_expressions: Mapping[str, Any] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from ...models import (
     Approval,
     Execution,
+    ExecutionRequest,
     ExecutionState,
     FilesEvent,
     InputRequestEvent,
@@ -92,8 +93,13 @@ class LiveExecution:
         Gets each change of state.
     max_queue_seconds : float or None
         Longest wait for its turn; None for no limit.
-    env : mapping, optional
-        Environment variables for its run.
+    request : ExecutionRequest
+        What was asked for: the code may have been changed since by the person who approved it.
+
+    Attributes
+    ----------
+    user_expressions : mapping
+        Values that the kernel has replied with, once the execution has ended.
     """
 
     def __init__(
@@ -106,10 +112,11 @@ class LiveExecution:
         feed: ChangeFeed,
         max_output_bytes: int,
         max_queue_seconds: float | None = None,
-        env: Mapping[str, str] | None = None,
+        request: ExecutionRequest,
     ) -> None:
         self.record = record
-        self.env = env or {}
+        self.request = request
+        self.user_expressions: Mapping[str, Any] = {}
         self.owner = owner
         self.log = log
         self.max_queue_seconds = max_queue_seconds
@@ -122,6 +129,7 @@ class LiveExecution:
         # Done before `_finished` for a large record: its JSON is made while the log is written to the disk.
         self._outcome: asyncio.Future[Execution] = asyncio.get_running_loop().create_future()
         self._decided: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._begun: asyncio.Future[int | None] = asyncio.get_running_loop().create_future()
         self._finishing = False
         self._on_change: list[Callable[[], object]] = []
         self.waits_for_input = False
@@ -184,6 +192,17 @@ class LiveExecution:
             # Past the limiter: the cap on output must not cut this event.
             self._log(SessionStateLostEvent(lost.reason, lost.kernel_exit_code, lost.kernel_signal))
 
+    def note_begin(self, execution_count: int | None) -> None:
+        """Note that the kernel has begun to run the code, under this count."""
+        if not self._begun.done():
+            self._begun.set_result(execution_count)
+
+    async def begun(self, timeout_seconds: float) -> int | None:
+        """Return the execution count once the kernel runs the code; None if that takes longer, or it has none."""
+        either: list[asyncio.Future[Any]] = [self._begun, self._finished]
+        await asyncio.wait(either, timeout=timeout_seconds, return_when=asyncio.FIRST_COMPLETED)
+        return self._begun.result() if self._begun.done() else self.record.execution_count
+
     def emit(self, event: OutputEvent) -> None:
         """Log output within the cap; the rest goes to the spool."""
         if self.log.full:
@@ -220,7 +239,7 @@ class LiveExecution:
             self._log(event)
         if files is not None:
             self._log(files)
-        exit_ = verdict.exit
+        exit_, self.user_expressions = verdict.exit, verdict.user_expressions
         self.record = finished_record(
             self.record,
             self._fold,

@@ -13,18 +13,19 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ...errors import NoInputRequested
-from ...models import ErrorEvent, ExecutionState, OutputEvent
+from ...models import ErrorEvent, ExecutionState
 from ...protocol.kernel_messages import KernelMessage, execute_request
 from ...protocol.message_translation import RunTranslator
 from ...protocol.run_states import Code, End, RunInput, RunStates, Stop
 from ..concurrency import ends_within
-from ..kernels.death_report import Death, plain_death
+from ..kernels.death_report import plain_death
 from ..kernels.kernel_connection import KernelConnection
 from ..ports import Kernel, KernelExit
 from .lifecycle import StopCause, Verdict
+from .run_ports import DeathExplainer, OutputSink
 
 _QUIET_AFTER_DEATH_SECONDS = 0.03
 _LAST_WORDS_SECONDS, _MOST_LAST_WORDS_SECONDS = 0.5, 3.0  # the second while messages are still being read
@@ -34,20 +35,6 @@ _START_WAIT_SECONDS = 0.5  # then an interrupt is sent, although the kernel has 
 _EARLY_SECONDS = 0.1  # so soon after the start of the code, an interrupt may have been lost
 _AGAIN_SECONDS = 0.2
 _AFTER_IDLE = "output came after the kernel had reported idle; later output is shown with the next execution"
-
-
-class OutputSink(Protocol):
-    """Receiver of the output events of a run."""
-
-    def emit(self, event: OutputEvent) -> None:
-        """Accept one event."""
-
-
-class DeathExplainer(Protocol):
-    """Source of the reason why a kernel died."""
-
-    async def explain(self, exit_: KernelExit) -> Death:
-        """Return the reason."""
 
 
 class KernelRun:
@@ -114,6 +101,7 @@ class KernelRun:
         self._last_message_at = self._loop.time()
         if self._started_at is None and self.states.code is Code.RUNNING:
             self._started_at = self._last_message_at
+            self._output.note_begin(self._translator.execution_count)
         if self.states.is_half_complete:
             self._watch_silence()
         if self.states.code is not before:  # not at each message: a flood would wake the run each time
@@ -152,11 +140,11 @@ class KernelRun:
 
     # --- the run ---
 
-    async def run(self, code: str, *, allow_input: bool, timeout_seconds: float | None) -> Verdict:
-        """Send the code and follow it to its end."""
+    async def run(self, code: str, *, allow_input: bool, timeout_seconds: float | None, **asked: Any) -> Verdict:
+        """Send the code, with what else is `asked` of `execute_request`, and follow it to its end."""
         if timeout_seconds is not None:
             self._ends_by = self._loop.time() + timeout_seconds + self._grace + self._settle
-        self._request = execute_request(code, allow_input=allow_input)
+        self._request = execute_request(code, allow_input=allow_input, **asked)
         self._note_sent(self._connection.send("shell", "execute_request", self._request))
         try:
             verdict = await self._follow(timeout_seconds)
@@ -297,7 +285,7 @@ class KernelRun:
         else:
             reason = f"{cause.reason}; the kernel {self._exit}"
         await self._read_last_words()
-        return Verdict(cause.state, False, reason, self._exit, execution_count=self._translator.execution_count)
+        return Verdict(cause.state, False, reason, self._exit, self._translator.execution_count)
 
     # --- verdicts ---
 
@@ -328,8 +316,8 @@ class KernelRun:
 
     def _ended(self, state: ExecutionState, reason: str | None) -> Verdict:
         """Return the verdict on code that has ended; its kernel may have ended right after it."""
-        count = self._translator.execution_count
-        return Verdict(state, self._exit is None, reason, self._exit, execution_count=count)
+        count, values = self._translator.execution_count, self._translator.user_expressions
+        return Verdict(state, self._exit is None, reason, self._exit, count, values)
 
     async def _died(self) -> Verdict:
         await self._read_last_words()

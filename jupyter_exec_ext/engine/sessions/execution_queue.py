@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ...errors import QueueFull
-from ...models import ExecutionState
+from ...models import ExecutionState, JupyterExecutionRequest
 from ..concurrency import BackgroundTasks
 from ..executions.lifecycle import StopCause, Verdict
 from ..executions.live_execution import LiveExecution
 
+#: Reason of executions that were not run since one before them had failed, and its client wanted that.
+ABORTED = "an earlier request of the client failed"
 _WAITING = (ExecutionState.AWAITING_APPROVAL, ExecutionState.QUEUED)
 
 
@@ -72,6 +74,17 @@ class ExecutionQueue:
             self._unsettled -= 1
             if not self._unsettled:
                 self._settled.set()
+
+    async def abort_after(self, ended: LiveExecution) -> None:
+        """End what clients of Jupyter's own protocol have in the queue if their request has failed, as kernels do."""
+        request = ended.request
+        if not isinstance(request, JupyterExecutionRequest) or not request.stops_on_error:
+            return
+        if ended.record.state in (ExecutionState.OK, ExecutionState.CANCELLED):
+            return
+        for execution in [*self._waiting]:
+            if isinstance(execution.request, JupyterExecutionRequest):
+                await self.end(execution, StopCause(ExecutionState.CANCELLED, ABORTED))
 
     def add(self, execution: LiveExecution) -> None:
         """Append a recorded execution."""

@@ -56,7 +56,6 @@ from .session_outlook import follow_execution
 from .session_registry import SessionRegistry
 from .session_service import SessionService
 
-_FIELDS = tuple(field.name for field in fields(ExecutionRequest))
 _SESSION_FIELDS = tuple(field.name for field in fields(SessionRequest))
 
 
@@ -72,7 +71,7 @@ def idempotency_of(
     """
     if key is None:
         return None
-    values = {name: getattr(request, name) for name in _FIELDS}
+    values = {field.name: getattr(request, field.name) for field in fields(request)}
     if session is not None:
         values["session"] = {name: getattr(session, name) for name in _SESSION_FIELDS}
     # `json.dumps` writes ASCII, so lone surrogates are escaped and `encode` cannot fail.
@@ -150,9 +149,9 @@ class ExecutionService:
                 log,
                 self._executions,
                 feed=self._feed,
-                env=request.env,
                 max_output_bytes=limits.output_bytes,
                 max_queue_seconds=limits.queue_seconds,
+                request=request,
             )
             # Nothing is awaited since `accept` returned: a retried request finds the live execution at once.
             self._registry.add_execution(live, execution)

@@ -72,6 +72,7 @@ class LiveSession:
         self._runner = runner = SessionRunner(
             record, kernel, files=files, late_output=late_output, limits=limits, log=log
         )
+        self.watchers, self.questions = runner.watchers, runner.questions
         kernel.receiver, kernel.owner = runner, self
         self._files = files
         self._store = store
@@ -175,6 +176,7 @@ class LiveSession:
         self._become(state=SessionState.BUSY)
         while (execution := await self.queue.next()) is not None:
             await self._runner.execute(execution)
+            await self.queue.abort_after(execution)
         # Nothing is awaited since the queue was found empty, so no execution is left without a worker.
         self._worker = None
         self._rest(state=SessionState.IDLE)
@@ -315,6 +317,7 @@ class LiveSession:
     def _become(self, **changes: Any) -> None:
         """Change the record and publish it; the only place where it changes."""
         self.record = replace(self.record, **changes)
+        self.watchers.on_record(self.record)
         if self._feed.wanted:
             self._feed.note_session(self.record)
 

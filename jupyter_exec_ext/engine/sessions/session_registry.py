@@ -72,6 +72,7 @@ class SessionRegistry:
         execution_id = execution.record.id
         self.executions[execution_id] = live, execution
         execution.on_end(lambda: self.executions.pop(execution_id))
+        live.watchers.on_execution(execution)
         self._schedule_touch()
 
     def require_own(self, record_id: str) -> None:

@@ -11,7 +11,14 @@ from contextlib import ExitStack
 from typing import Any
 
 from ...errors import ExecError, LanguageNotSupported
-from ...models import ErrorEvent, Execution, ExecutionState, FilesEvent, Session, StateLoss
+from ...models import (
+    ErrorEvent,
+    ExecutionState,
+    FilesEvent,
+    JupyterExecutionRequest,
+    Session,
+    StateLoss,
+)
 from ...protocol.kernel_messages import KernelMessage
 from ...protocol.languages import source_for_kernel
 from ...protocol.run_environment import restore_variables_request, set_variables_request
@@ -23,7 +30,9 @@ from ..executions.runner import KernelRun
 from ..executions.shared_run import SharedKernelRun
 from ..kernels.session_kernel import SessionKernel
 from ..ports import Kernel, KernelExit, SessionFiles
+from .kernel_questions import KernelQuestions
 from .session_late_output import SessionLateOutput
+from .session_watchers import SessionWatchers
 
 
 class KernelTurn:
@@ -88,6 +97,8 @@ class SessionRunner:
         Whether any code of the session has been sent to a kernel.
     revival : asyncio.Task or None
         Start of a fresh kernel after the last one was lost.
+    watchers, questions
+        Those who watch the session, and the open questions to its kernel.
     closing : bool
         Set when the session ends: a lost kernel is not replaced any more.
     """
@@ -107,6 +118,8 @@ class SessionRunner:
         self.has_run = False
         self.revival: asyncio.Task[None] | None = None
         self.closing = False
+        self.watchers = SessionWatchers()
+        self.questions = KernelQuestions(kernel)
         self._session_id = session.id
         self._kernel = kernel
         self._turn = KernelTurn(kernel)
@@ -123,7 +136,11 @@ class SessionRunner:
 
     def on_message(self, message: KernelMessage) -> None:
         """Handle a message: the run's own, or late output of an earlier one."""
-        if self.run is None or not self.run.on_message(message):
+        if self.questions.take_in(message):
+            return
+        if message.channel == "iopub" and message.msg_type.startswith("comm_"):
+            self.watchers.on_comm(message)
+        elif self.run is None or not self.run.on_message(message):
             self._late_output.on_message(message)
 
     def on_too_large(self, reason: str) -> None:
@@ -133,6 +150,7 @@ class SessionRunner:
 
     def on_exit(self, exit_: KernelExit) -> None:
         """Handle the end of the kernel's process."""
+        self.questions.fail_all()
         if self.run is not None:
             self.run.on_exit(exit_)  # reads what is left, and `execute` disconnects
             return
@@ -214,25 +232,29 @@ class SessionRunner:
             log=self._log,
         )
         health = self._kernel.watch_health(execution.emit)
-        if execution.env:
-            connection.send("shell", "execute_request", set_variables_request(execution.env))
+        if execution.request.env:
+            connection.send("shell", "execute_request", set_variables_request(execution.request.env))
         try:
-            return await self._verdict_on(execution.record, run, kernel)
+            return await self._verdict_on(execution, run, kernel)
         finally:
-            if execution.env and self._kernel.connection is connection:
+            if execution.request.env and self._kernel.connection is connection:
                 connection.send("shell", "execute_request", restore_variables_request())
             self._late_output.note_end(execution, run.request_id)
             self.run = None
             if health is not None:
                 health.close()
 
-    async def _verdict_on(self, record: Execution, run: KernelRun, kernel: Kernel) -> Verdict:
+    async def _verdict_on(self, execution: LiveExecution, run: KernelRun, kernel: Kernel) -> Verdict:
         """Run an execution's code; the watchdog ends a run that exceeds its own bounds."""
+        record = execution.record
         try:
             source = source_for_kernel(record.code, record.language, self._kernel.language)
         except LanguageNotSupported as error:  # the kernel's language was not known when the code was accepted
             return Verdict(ExecutionState.ERROR, True, error.message)
-        work = run.run(source, allow_input=record.allow_input, timeout_seconds=record.timeout_seconds)
+        asked: dict[str, Any] = {}
+        if isinstance(request := execution.request, JupyterExecutionRequest):
+            asked = {"store_history": request.store_history, "user_expressions": request.user_expressions}
+        work = run.run(source, allow_input=record.allow_input, timeout_seconds=record.timeout_seconds, **asked)
         if record.timeout_seconds is None or kernel.traits.is_shared:  # its user's code may come first, for any time
             return await work
         try:

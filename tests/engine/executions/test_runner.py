@@ -35,6 +35,10 @@ class Sink:
 
     def __init__(self, events: list[OutputEvent]) -> None:
         self.emit = events.append
+        self.counts: list[int | None] = []
+
+    def note_begin(self, execution_count: int | None) -> None:
+        self.counts.append(execution_count)
 
 
 def new_run(
