@@ -41,7 +41,8 @@ from kernel_gateway.services.kernels import handlers as stock
 from kernel_gateway.services.sessions.sessionmanager import SessionManager
 from tornado import web
 from tornado.ioloop import IOLoop
-from traitlets import List, Unicode
+from tornado.routing import Rule
+from traitlets import Bool, List, Unicode
 from traitlets.config import Config
 from zmq import ZMQError
 
@@ -52,17 +53,19 @@ from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKer
 from .mcp.endpoint import McpEndpoint
 from .protocol.kernel_preparation import DEFAULT_NAMES
 from .protocol.request_parsing import env_from_json
-from .server.base_handler import Services
+from .server.base_handler import ExecHandler, Services
 from .server.closed_gate import close_gate_if_invalid
 from .server.gate import Bearers, describe_user, let_in, scoped_token, unauthenticated, user_from
 from .server.graceful_stop import drain_at_sigterm
 from .server.routes import tornado_rules
-from .server.site_checks import site_of
+from .server.site_checks import is_host_allowed, site_of
+from .standard_api.clients import Clients
+from .standard_api.routes import standard_rules
+from .standard_api.token_places import TOKEN_IN_URL_WARNING, ScopedPath
 from .system.resources import exhausted, out_of_resources
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
 _KERNEL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_HOST_PORT = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d+)?")
 
 
 def is_loopback(address: str) -> bool:
@@ -71,23 +74,6 @@ def is_loopback(address: str) -> bool:
         return ipaddress.ip_address(address).is_loopback
     except ValueError:
         return address == "localhost"
-
-
-def is_host_allowed(host_header: str, allowed_hosts: list[str]) -> bool:
-    """Return whether a Host header is allowed.
-
-    An IP address always is, since a web page cannot make a browser send one for a name of its own. A name must be
-    ``localhost`` or listed.
-    """
-    match = _HOST_PORT.fullmatch(host_header)
-    name = match[1].strip("[]").lower() if match else ""
-    if name == "localhost" or "*" in allowed_hosts or name in (allowed.lower() for allowed in allowed_hosts):
-        return True
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 class GatewayGate:
@@ -248,6 +234,11 @@ class NamedSessions(SessionManager):
             await super().delete_session(session_id)
 
 
+def with_cors(handler: type[ExecHandler]) -> type[web.RequestHandler]:
+    """Return a handler with the CORS headers of the gateway's options; Jupyter Server's handlers read others."""
+    return type(handler.__name__, (CORSMixin, handler), {})
+
+
 class ExecPersonality(JupyterWebsocketPersonality):
     """Kernel Gateway's personality with ``exec/v1``; configured as ``c.ExecPersonality`` and ``c.ExecEngine``."""
 
@@ -257,9 +248,23 @@ class ExecPersonality(JupyterWebsocketPersonality):
         "machine's own name is allowed if the gateway does not listen on loopback only.",
     ).tag(config=True)
 
+    scoped_standard_api = Bool(
+        False,
+        help="Serve the kernels API of scoped tokens at /api, too, for clients that take a host and a port and no base "
+        "URL. The gateway's own token gets the stock API there, as ever.",
+    ).tag(config=True)
+
+    allow_token_in_url = Bool(
+        False,
+        help="Take scoped tokens from the query of a URL, as exec/jupyter's clients without headers send them. "
+        "URLs end up in the logs of proxies.",
+    ).tag(config=True)
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         app = self.parent
+        if self.allow_token_in_url:
+            self.log.warning(TOKEN_IN_URL_WARNING)
         if not app.auth_token and not is_loopback(app.ip):
             raise SystemExit(
                 f"jupyter_exec_ext: refusing to listen on {app.ip or 'all addresses'} without a token: anyone who "
@@ -302,11 +307,20 @@ class ExecPersonality(JupyterWebsocketPersonality):
         )
         services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__)
         self.mcp = McpEndpoint(self.engine)
-        ours = [
-            # `CORSMixin` has the headers of the gateway's options; Jupyter Server's handlers read others.
-            (url_path_join("/", app.base_url, pattern), type(handler.__name__, (CORSMixin, handler), {}), options)
-            for pattern, handler, options in tornado_rules(services, self.mcp)
+        clients = Clients(self.engine, allow_token_in_url=self.allow_token_in_url)
+        ours: list[Any] = [
+            (url_path_join("/", app.base_url, pattern), with_cors(handler), options)
+            for pattern, handler, options in tornado_rules(services, self.mcp, clients)
         ]
+        if self.scoped_standard_api:
+            ours += [
+                Rule(
+                    ScopedPath(url_path_join("/", app.base_url, pattern), allow_in_url=self.allow_token_in_url),
+                    with_cors(handler),
+                    options,
+                )
+                for pattern, handler, options in standard_rules(services, clients, "")
+            ]
         return ours + [self._checked(*rule) for rule in super().create_request_handlers()]
 
     def _checked(self, pattern: str, handler: type[web.RequestHandler], *options: Any) -> tuple[Any, ...]:

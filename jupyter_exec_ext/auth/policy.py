@@ -60,6 +60,10 @@ class Policy:
         False, "allows uploads where code needs approval, although a file may be code that no person has seen"
     )
     attach: bool = _limit(False, "allows attaching to kernels that the server already runs")
+    allow_comms: bool = _limit(
+        False,
+        "lets clients of Jupyter's own API use comms, as widgets do; no record has what these run. Not with approvals",
+    )
     approve_in_client: bool = _limit(
         False,
         "lets the user of an MCP client approve code there, too; a program with the token could answer instead",
@@ -85,6 +89,7 @@ BUILT_IN: dict[str, Policy] = {
         max_idle_seconds=None,
         max_session_seconds=None,
         attach=True,
+        allow_comms=True,
     ),
     "restricted": Policy(
         name="restricted",

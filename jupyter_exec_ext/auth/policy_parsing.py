@@ -28,7 +28,7 @@ from .policy import BUILT_IN, Policy, matches
 BASE_FIELD = "base"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATTERNS = ("kernelspecs", "env")
-_FLAGS = ("attach", "unseen_uploads", "approve_in_client")
+_FLAGS = ("attach", "unseen_uploads", "allow_comms", "approve_in_client")
 _APPROVAL_FIELDS = ("when", "modules", "pattern", "timeout_seconds")
 # The types are strings because of `from __future__ import annotations`.
 _SECONDS = tuple(f.name for f in fields(Policy) if f.type == "float | None")

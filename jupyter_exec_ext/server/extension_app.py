@@ -11,6 +11,8 @@ from traitlets import Bool, Dict, Float
 from ..assembly import CONFIGURABLES, build_engine, build_host
 from ..engine.engine import ExecEngine
 from ..mcp.endpoint import McpEndpoint
+from ..standard_api.clients import Clients
+from ..standard_api.token_places import TOKEN_IN_URL_WARNING
 from .base_handler import ExecHandler, Services
 from .closed_gate import close_gate_if_invalid
 from .gate import ServerGate
@@ -37,6 +39,12 @@ class ExecExtensionApp(ExtensionApp):
         300.0,
         min=0.0,
         help="How long JupyterHub's last answer about a token stays good while the Hub cannot be reached, in seconds.",
+    ).tag(config=True)
+
+    allow_token_in_url = Bool(
+        False,
+        help="Take scoped tokens from the query of a URL, as exec/jupyter's clients without headers send them. "
+        "URLs end up in the logs of proxies.",
     ).tag(config=True)
 
     engine: ExecEngine | None = None
@@ -85,7 +93,10 @@ class ExecExtensionApp(ExtensionApp):
             gate = close_gate_if_invalid(self.engine.policy_problem, ServerGate(self.engine.tokens, self.hub))
             services = Services(self.engine, gate, "jupyter_server", jupyter_server.__version__)
             self.mcp = McpEndpoint(self.engine)
-            self.handlers.extend(tornado_rules(services, self.mcp))
+            if self.allow_token_in_url:
+                self.log.warning(TOKEN_IN_URL_WARNING)
+            clients = Clients(self.engine, allow_token_in_url=self.allow_token_in_url)
+            self.handlers.extend(tornado_rules(services, self.mcp, clients))
 
     def current_activity(self) -> dict[str, str] | None:
         """Report running executions, so that the server does not stop for lack of activity."""

@@ -31,6 +31,8 @@ from ..mcp.mcp_handler import (
     McpMetadataHandler,
     McpTokensHandler,
 )
+from ..standard_api.clients import Clients
+from ..standard_api.routes import STANDARD_PREFIX, standard_rules
 from .base_handler import ExecHandler, Services
 from .change_feed_handler import NEEDED, ChangesHandler
 from .execution_handlers import (
@@ -260,7 +262,9 @@ def _aca_pattern(path: str) -> str:
     return f"/{ACA_PREFIX}{_POOL}" + literal.replace(r"\{path\}", "(?P<path>.+)")
 
 
-def tornado_rules(services: Services, mcp: McpEndpoint) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
+def tornado_rules(
+    services: Services, mcp: McpEndpoint, clients: Clients
+) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
     """Return the table as Tornado's rules below the base URL, with rules for paths that do not exist."""
     rules: list[tuple[str, type[ExecHandler], dict[str, Any]]] = [
         (_pattern(route.path, route.methods), route.handler, {"services": services, "access": route.methods})
@@ -273,7 +277,8 @@ def tornado_rules(services: Services, mcp: McpEndpoint) -> list[tuple[str, type[
         for route in ACA_ROUTES
     ]
     rules.append((f"/{ACA_PREFIX}(?:/.*)?", ACANotFoundHandler, {"services": services, "access": {}}))
-    return [*rules, *_mcp_rules(services, mcp)]
+    rules += [*_mcp_rules(services, mcp), *standard_rules(services, clients)]
+    return [*rules, (f"/{STANDARD_PREFIX}(?:/.*)?", NotFoundHandler, {"services": services, "access": {}})]
 
 
 def _mcp_rules(services: Services, mcp: McpEndpoint) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from urllib.parse import urlsplit
 
 from jupyter_server.base.handlers import APIHandler
@@ -13,6 +15,7 @@ HOST_REFUSED = (
     "owner set ServerApp.local_hostnames or ServerApp.allow_remote_access"
 )
 ORIGIN_REFUSED = "a browser sent this from another site; set ServerApp.allow_origin if it may"
+_HOST_PORT = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d+)?")
 
 
 def site_of(origin: str) -> str:
@@ -54,3 +57,20 @@ def check_site(handler: APIHandler) -> None:
     handler.current_user = None  # with a user, the server would skip the origin check
     if not handler.check_origin():
         raise OriginNotAllowed(ORIGIN_REFUSED)
+
+
+def is_host_allowed(host_header: str, allowed_hosts: list[str]) -> bool:
+    """Return whether a Host header is allowed.
+
+    An IP address always is, since a web page cannot make a browser send one for a name of its own. A name must be
+    ``localhost`` or listed.
+    """
+    match = _HOST_PORT.fullmatch(host_header)
+    name = match[1].strip("[]").lower() if match else ""
+    if name == "localhost" or "*" in allowed_hosts or name in (allowed.lower() for allowed in allowed_hosts):
+        return True
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

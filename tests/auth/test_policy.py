@@ -100,6 +100,7 @@ KEPT_BY_THE_ENGINE = {
     "max_session_seconds",
     "approval",
     "approve_in_client",  # in tests/mcp/test_questions.py
+    "allow_comms",  # in tests/standard_api
 }
 
 

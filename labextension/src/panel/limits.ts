@@ -62,6 +62,8 @@ export function limitName(trans: TranslationBundle, name: string): string {
       return trans.__('Lifetime of a token');
     case 'unseen_uploads':
       return trans.__('Uploads without approval');
+    case 'allow_comms':
+      return trans.__('Comms, as widgets use them');
     case 'approve_in_client':
       return trans.__('Approval in an MCP client');
     default:

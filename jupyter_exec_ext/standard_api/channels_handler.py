@@ -1,0 +1,110 @@
+"""WebSocket of a kernel: authentication, sizes, the end with the token's, and frames in both of Jupyter's forms."""
+
+from __future__ import annotations
+
+import secrets
+
+from tornado.websocket import WebSocketClosedError, WebSocketHandler
+
+from ..errors import ExecError
+from ..protocol.kernel_messages import WEBSOCKET_PROTOCOL
+from ..server.gate import Access, check_access
+from .channel_client import ChannelClient, Disconnected
+from .clients import ClientKey
+from .kernel_handlers import StandardHandler
+from .shown_messages import ShownMessage
+from .token_places import TOKEN_PROTOCOL
+
+_MAX_NAME_CHARACTERS = 128
+_PING_SECONDS = 30.0
+_SPARE_BYTES = 64 * 1024
+_POLICY, _FAILED = 1008, 1011
+# A reason is at most 123 bytes in a WebSocket's last frame.
+_MAX_REASON_BYTES = 120
+
+
+class ChannelsHandler(StandardHandler, WebSocketHandler):
+    """``/api/kernels/{kernel_id}/channels``"""
+
+    _client: ChannelClient | None = None
+    _key: ClientKey
+
+    async def get(self, kernel_id: str) -> None:
+        """Connect a client to a kernel."""
+        session = await self.find_session(kernel_id)
+        name = self.get_query_argument("session_id", "")[:_MAX_NAME_CHARACTERS] or secrets.token_hex(8)
+        self._key = ClientKey(self.caller.principal, session.id, name)
+        self.hold_stream()
+        await WebSocketHandler.get(self)
+
+    def check_origin(self, origin_to_satisfy_tornado: str = "") -> bool:
+        """Return True: the gate has checked the origin."""
+        return True
+
+    def select_subprotocol(self, subprotocols: list[str]) -> str | None:
+        """Choose the binary form of messages if it is offered."""
+        return next((each for each in (WEBSOCKET_PROTOCOL, TOKEN_PROTOCOL) if each in subprotocols), None)
+
+    @property
+    def max_message_size(self) -> int:
+        """Size of the largest frame: JSON adds escapes and other fields to the code that it carries."""
+        return 4 * self.engine.max_code_bytes + _SPARE_BYTES
+
+    @property
+    def ping_interval(self) -> float:
+        """Time between two pings in seconds, after which a client that is gone is noticed."""
+        return _PING_SECONDS
+
+    @property
+    def _is_v1(self) -> bool:
+        return self.selected_subprotocol == WEBSOCKET_PROTOCOL
+
+    async def open(self, *args: str, **kwargs: str) -> None:
+        """Begin to show the client what happens."""
+        self.set_nodelay(True)
+        try:
+            self._client = await self._clients.connect(self._key, self.caller, self)
+        except ExecError as error:
+            self._end(_POLICY, error.message)
+
+    async def on_message(self, message: str | bytes) -> None:
+        """Handle a message; the next one is read when it is done."""
+        if self._client is None:
+            return
+        try:
+            await self._client.handle(message, is_v1=self._is_v1)
+        except WebSocketClosedError:
+            self.log.debug("the client of a kernel has gone (request %s)", self.request_id)
+        except Exception:  # a defect of ours ends this connection alone
+            self.log.exception("a message of a kernel's client failed (request %s)", self.request_id)
+            self._end(_FAILED, "the server failed; its log has the details")
+
+    async def send(self, message: ShownMessage) -> None:
+        """Send a message, and return when it has left; raise `Disconnected` if the connection has ended."""
+        frame = message.frame(self._key.session_id, is_v1=self._is_v1)
+        try:
+            await self.write_message(frame, binary=self._is_v1)
+        except WebSocketClosedError:
+            raise Disconnected from None
+
+    async def require(self, access: Access) -> None:
+        """Check the caller's rights."""
+        await check_access(self, self.caller, access)
+
+    def cut_off(self, reason: str) -> None:
+        """End the connection, for a reason."""
+        self._end(_POLICY, reason)
+
+    def _end(self, code: int, reason: str) -> None:
+        self.close(code, reason.encode()[:_MAX_REASON_BYTES].decode("utf-8", "ignore"))
+
+    def _token_ended(self) -> None:
+        self._clients.forget(self._key)
+        self._end(_POLICY, "the token has ended")
+
+    def on_close(self) -> None:
+        """Release what the connection held."""
+        self._unwatch()
+        self._end_stream()
+        if self._client is not None:
+            self._clients.disconnect(self._key, self)

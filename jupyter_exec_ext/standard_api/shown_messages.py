@@ -1,0 +1,173 @@
+"""Messages to clients on a kernel's WebSocket: an execution's events as Jupyter's protocol has them.
+
+Clients get what the execution's log has, so that the cap on output and the rest of its rules hold for them, too.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import ExecError
+from ..models import (
+    ClearEvent,
+    DisplayEvent,
+    ErrorEvent,
+    Execution,
+    ExecutionRequest,
+    ExecutionState,
+    InputRequestEvent,
+    JupyterExecutionRequest,
+    OutputEvent,
+    ResultEvent,
+    SessionStateLostEvent,
+    StreamEvent,
+    TruncatedEvent,
+    UnresponsiveEvent,
+)
+from ..protocol.client_frames import pack_message
+from ..protocol.kernel_messages import PROTOCOL_VERSION, new_header
+from ..protocol.strict_json import dump_bytes, dumps
+
+# How an execution has ended where its code has raised no error of its own.
+_NAMES = {
+    ExecutionState.TIMEOUT: "TimeoutError",
+    ExecutionState.INTERRUPTED: "KeyboardInterrupt",
+    ExecutionState.CANCELLED: "Cancelled",
+    ExecutionState.REJECTED: "Rejected",
+    ExecutionState.KERNEL_DIED: "KernelDied",
+    ExecutionState.OOM_KILLED: "OutOfMemory",
+    ExecutionState.TOKEN_REVOKED: "TokenRevoked",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ShownMessage:
+    """A message to a client; `parent` is the header of the request that it is about."""
+
+    channel: str
+    msg_type: str
+    content: Mapping[str, Any]
+    parent: Mapping[str, Any]
+
+    def frame(self, session: str, *, is_v1: bool) -> str | bytes:
+        """Return it as a frame of a WebSocket.
+
+        Parameters
+        ----------
+        session : str
+            The kernel's own session, as headers have it.
+        """
+        header = new_header(self.msg_type, session, uuid.uuid4().hex)
+        if is_v1:
+            return pack_message(self.channel, header, self.parent, dump_bytes(self.content))
+        message = {
+            "header": header,
+            "msg_id": header["msg_id"],
+            "msg_type": self.msg_type,
+            "parent_header": self.parent,
+            "metadata": {},
+            "content": self.content,
+            "buffers": [],
+            "channel": self.channel,
+        }
+        return dumps(message)
+
+
+def header_of(execution: Execution, request: ExecutionRequest | None) -> Mapping[str, Any]:
+    """Return the header of the message that has asked for an execution, or one for a request of another protocol."""
+    if isinstance(request, JupyterExecutionRequest) and request.header:
+        return request.header
+    return {
+        "msg_id": execution.id,
+        "session": execution.session_id,
+        "username": "",
+        "date": execution.created_at,
+        "msg_type": "execute_request",
+        "version": PROTOCOL_VERSION,
+    }
+
+
+def status(state: str, parent: Mapping[str, Any]) -> ShownMessage:
+    """Return a message about the kernel's state."""
+    return ShownMessage("iopub", "status", {"execution_state": state}, parent)
+
+
+def error_content(name: str, value: str, traceback: str = "") -> dict[str, Any]:
+    """Return an error as ``error`` messages have it, and replies with a status beside it."""
+    return {"ename": name, "evalue": value, "traceback": traceback.splitlines() or [f"{name}: {value}"]}
+
+
+def refusal_content(error: ExecError) -> dict[str, Any]:
+    """Return the content of a reply to a request that is refused."""
+    return {"status": "error", **error_content(type(error).__name__, error.message)}
+
+
+def note(text: str, parent: Mapping[str, Any]) -> ShownMessage:
+    """Return a line of ours about a request, which clients show with its output."""
+    return ShownMessage("iopub", "stream", {"name": "stderr", "text": f"{text}\n"}, parent)
+
+
+def messages_of(
+    event: OutputEvent | None, parent: Mapping[str, Any], *, is_silent: bool = False
+) -> Iterator[ShownMessage]:
+    """Yield what clients get for one event of an execution, but for its end.
+
+    Parameters
+    ----------
+    is_silent : bool
+        Whether the request wanted no result to be shown.
+    """
+    if isinstance(event, StreamEvent):
+        yield ShownMessage("iopub", "stream", {"name": event.name, "text": event.text}, parent)
+    elif isinstance(event, DisplayEvent):
+        kind = "update_display_data" if event.update else "display_data"
+        transient = {} if event.display_id is None else {"display_id": event.display_id}
+        yield ShownMessage(
+            "iopub", kind, {"data": event.data, "metadata": event.metadata, "transient": transient}, parent
+        )
+    elif isinstance(event, ResultEvent):
+        if not is_silent:
+            content = {"data": event.data, "metadata": event.metadata, "execution_count": event.execution_count}
+            yield ShownMessage("iopub", "execute_result", content, parent)
+    elif isinstance(event, ClearEvent):
+        yield ShownMessage("iopub", "clear_output", {"wait": event.wait}, parent)
+    elif isinstance(event, ErrorEvent):
+        traceback = event.coloured_traceback or event.traceback
+        yield ShownMessage("iopub", "error", error_content(event.name, event.value, traceback), parent)
+    elif isinstance(event, InputRequestEvent):
+        yield ShownMessage("stdin", "input_request", {"prompt": event.prompt, "password": event.password}, parent)
+    elif isinstance(event, TruncatedEvent):
+        left_out = event.truncated.stdout_bytes + event.truncated.stderr_bytes + event.truncated.display_bytes
+        yield note(f"[{left_out} bytes of output were left out here]", parent)
+    elif isinstance(event, SessionStateLostEvent):
+        yield note(f"Variables are gone, since {event.reason}; this code runs in a fresh kernel.", parent)
+    elif isinstance(event, UnresponsiveEvent):
+        yield note(f"The kernel is hung: {event.reason}.", parent)
+
+
+def end_messages(
+    execution: Execution, parent: Mapping[str, Any], expressions: Mapping[str, Any], *, is_aborted: bool
+) -> tuple[list[ShownMessage], dict[str, Any]]:
+    """Return what clients get at an execution's end, and the content of the reply to the one that has asked for it.
+
+    Parameters
+    ----------
+    is_aborted : bool
+        Whether it was not run because a request before it had failed.
+    """
+    reply: dict[str, Any] = {"execution_count": execution.execution_count or 0, "user_expressions": {}, "payload": []}
+    if execution.state is ExecutionState.OK:
+        return [], {"status": "ok", **reply, "user_expressions": expressions}
+    if is_aborted:
+        return [], {"status": "aborted", **reply}
+    shown = []
+    if execution.error is not None:
+        content = error_content(execution.error.name, execution.error.value, execution.error.traceback)
+    else:
+        name = _NAMES.get(execution.state, "Error")
+        content = error_content(name, execution.reason or execution.state.value)
+        shown.append(ShownMessage("iopub", "error", content, parent))
+    return shown, {"status": "error", **reply, **content}

@@ -1,0 +1,61 @@
+"""Places other than a header where clients of Jupyter's standard API put their tokens."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import unquote
+
+from tornado.httputil import HTTPServerRequest
+from tornado.routing import PathMatches
+
+from ..server.gate import scoped_token
+
+#: Sub-protocol by which a browser, which cannot set headers, sends its token (Jupyter's enhancement proposal 121).
+TOKEN_PROTOCOL = "v1.token.websocket.jupyter.org"
+TOKEN_IN_URL_WARNING = (
+    "exec/jupyter takes tokens from URLs (allow_token_in_url); proxies and browsers may log them, so give these tokens "
+    "few rights and a short life"
+)
+_IN_URL = re.compile(r"(?<=[?&])token=([^&]*)&?")
+
+
+def move_token(request: HTTPServerRequest, *, allow_in_url: bool) -> None:
+    """Put a token that is elsewhere into the header of a request, and take it out of the URL, which logs show."""
+    if "Authorization" in request.headers:
+        return
+    offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
+    start = f"{TOKEN_PROTOCOL}."
+    token = next((each.removeprefix(start) for each in offered if each.startswith(start)), "")
+    in_url = _IN_URL.search(request.uri or "") if allow_in_url else None
+    if in_url is not None:
+        token = token or in_url[1]
+        request.uri = _IN_URL.sub("", request.uri or "").rstrip("?&")
+        request.query = request.uri.partition("?")[2]
+        request.arguments.pop("token", None)
+        request.query_arguments.pop("token", None)
+    if token:
+        request.headers["Authorization"] = f"token {unquote(token)}"
+
+
+class ScopedPath(PathMatches):
+    """Matches a path if the request has a scoped token; others get what the host has at the path.
+
+    Parameters
+    ----------
+    pattern : str
+        Of the path.
+    allow_in_url : bool
+        As for `move_token`.
+    """
+
+    def __init__(self, pattern: str, *, allow_in_url: bool) -> None:
+        super().__init__(f"{pattern}$")
+        self._allow_in_url = allow_in_url
+
+    def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
+        """Return the arguments of the handler, or None for a request that is another one's."""
+        found: dict[str, Any] | None = super().match(request)
+        if found is not None:
+            move_token(request, allow_in_url=self._allow_in_url)
+        return found if scoped_token(request) is not None else None

@@ -1,0 +1,202 @@
+"""Kernels of the standard API through their WebSocket, on both hosts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+import pytest
+
+from jupyter_exec_ext.protocol.kernel_messages import encode_websocket, new_header
+from tests.support.bearers import mint
+from tests.support.hosts import Host
+from tests.support.kernel_sockets import V1, connect_again, reply_of, start, texts_of
+
+HOSTS = ["server", "gateway"]
+
+
+@pytest.fixture(params=HOSTS)
+def host(request: pytest.FixtureRequest, hosts: Any) -> Host:
+    return hosts[request.param]  # type: ignore[no-any-return]
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as http:
+        yield http
+
+
+@pytest.mark.parametrize("protocols", [(), (V1,)])
+async def test_code_runs_with_its_output_and_reply(
+    http: aiohttp.ClientSession, host: Host, protocols: tuple[str, ...]
+) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"), protocols)
+    seen = await kernel.run("import sys\nprint('out')\nprint('err', file=sys.stderr)\n6 * 7")
+    kinds = [(message.channel, message.msg_type) for message in seen]
+    assert kinds == [
+        ("iopub", "status"),
+        ("iopub", "execute_input"),
+        ("iopub", "stream"),
+        ("iopub", "stream"),
+        ("iopub", "execute_result"),
+        ("shell", "execute_reply"),
+        ("iopub", "status"),
+    ]
+    assert seen[1].content["execution_count"] == 1
+    assert seen[4].content["data"] == {"text/plain": "42"}
+    assert (seen[5].content["status"], seen[5].content["execution_count"]) == ("ok", 1)
+
+
+async def test_errors_come_on_both_channels(http: aiohttp.ClientSession, host: Host) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"))
+    seen = await kernel.run("1 / 0")
+    (error,) = [message.content for message in seen if message.msg_type == "error"]
+    assert error["ename"] == reply_of(seen)["ename"] == "ZeroDivisionError"
+    assert reply_of(seen)["status"] == "error" and error["traceback"]
+
+
+async def test_user_expressions_are_in_the_reply(http: aiohttp.ClientSession, host: Host) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"))
+    reply = reply_of(await kernel.run("x = 20", user_expressions={"twice": "2 * x", "wrong": "y"}))
+    assert reply["user_expressions"]["twice"]["data"] == {"text/plain": "40"}
+    assert reply["user_expressions"]["wrong"]["status"] == "error"
+
+
+async def test_silent_code_shows_no_value_and_is_recorded(http: aiohttp.ClientSession, host: Host) -> None:
+    bearer = mint(host, policy="trusted")
+    _, kernel = await start(http, host, bearer)
+    seen = await kernel.run("print('said')\n'value'", silent=True)
+    assert texts_of(seen) == "said\n"
+    assert {message.msg_type for message in seen} == {"status", "stream", "execute_reply"}
+    assert (await kernel.run("1"))[1].content["execution_count"] == 1  # it did not count
+    (session,) = bearer.call("GET", "/sessions").json()["sessions"]
+    found = bearer.call("GET", f"/sessions/{session['id']}/executions").json()["executions"]
+    assert "print('said')\n'value'" in [execution["code"] for execution in found]
+
+
+async def test_code_asks_its_own_client_for_input(http: aiohttp.ClientSession, host: Host) -> None:
+    bearer = mint(host, policy="trusted")
+    kernel, first = await start(http, host, bearer)
+    second = await connect_again(http, host, bearer, kernel)
+    asked = await first.send("shell", "execute_request", {"code": "print(input('name? '))", "allow_stdin": True})
+    while (message := await first.receive()).channel != "stdin":
+        pass
+    assert (message.msg_type, message.parent_id, message.content["prompt"]) == ("input_request", asked, "name? ")
+    await second.send("stdin", "input_reply", {"value": "forged"})
+    await first.send("stdin", "input_reply", {"value": "Ada"})
+    assert texts_of(await first.until_idle(asked)) == "Ada\n"
+    assert texts_of(await second.until_idle(asked)) == "Ada\n"  # it sees what the first one does
+
+
+async def test_a_failed_request_aborts_those_behind_it(http: aiohttp.ClientSession, host: Host) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"))
+    sent = [
+        await kernel.send("shell", "execute_request", {"code": code})
+        for code in ("import time; time.sleep(0.5); 1 / 0", "print('not run')")
+    ]
+    assert reply_of(await kernel.until_idle(sent[0]))["status"] == "error"
+    assert reply_of(await kernel.until_idle(sent[1]))["status"] == "aborted"
+    assert reply_of(await kernel.run("1 / 0", stop_on_error=False))["status"] == "error"
+    assert reply_of(await kernel.run("1"))["status"] == "ok"
+
+
+async def test_interrupt_stops_the_code(http: aiohttp.ClientSession, host: Host) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"))
+    running = await kernel.send("shell", "execute_request", {"code": "while True: pass"})
+    while (await kernel.receive()).msg_type != "execute_input":
+        pass
+    await kernel.send("control", "interrupt_request", {})
+    assert reply_of(await kernel.until_idle(running))["ename"] == "KeyboardInterrupt"
+
+
+async def test_restart_and_shutdown_are_the_sessions(http: aiohttp.ClientSession, host: Host) -> None:
+    bearer = mint(host, policy="trusted")
+    _, kernel = await start(http, host, bearer)
+    await kernel.run("x = 1")
+    restart = await kernel.send("control", "shutdown_request", {"restart": True})
+    assert reply_of(await kernel.until_idle(restart)) == {"status": "ok", "restart": True}
+    assert reply_of(await kernel.run("x"))["ename"] == "NameError"
+    shutdown = await kernel.send("control", "shutdown_request", {"restart": False})
+    assert reply_of(await kernel.until_idle(shutdown))["status"] == "ok"
+    assert [session["state"] for session in bearer.call("GET", "/sessions").json()["sessions"]] == []
+
+
+@pytest.mark.parametrize(
+    ("msg_type", "content", "expected"),
+    [
+        ("kernel_info_request", {}, "language_info"),
+        ("complete_request", {"code": "import o", "cursor_pos": 8}, "matches"),
+        ("inspect_request", {"code": "len", "cursor_pos": 3, "detail_level": 0}, "found"),
+        ("is_complete_request", {"code": "if x:"}, "indent"),
+        ("comm_info_request", {}, "comms"),
+        ("history_request", {"hist_access_type": "tail", "n": 2, "raw": True, "output": False}, "history"),
+    ],
+)
+async def test_the_kernel_answers_questions(
+    http: aiohttp.ClientSession, host: Host, msg_type: str, content: Mapping[str, Any], expected: str
+) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"))
+    for number in range(3):
+        await kernel.run(f"x = {number}")
+    seen = await kernel.until_idle(await kernel.send("shell", msg_type, content))
+    assert [message.msg_type for message in seen] == ["status", msg_type.replace("request", "reply"), "status"]
+    reply = reply_of(seen)
+    assert reply["status"] == ("incomplete" if msg_type == "is_complete_request" else "ok") and expected in reply
+    if expected == "history":
+        assert [item[2] for item in reply["history"]] == ["x = 1", "x = 2"]
+
+
+async def test_a_client_that_comes_back_gets_what_it_has_missed(http: aiohttp.ClientSession, host: Host) -> None:
+    bearer = mint(host, policy="trusted")
+    kernel, first = await start(http, host, bearer)
+    before = await connect_again(http, host, bearer, kernel, "mine")
+    code = "import time\nfor n in range(20):\n    print(n, flush=True)\n    time.sleep(0.05)"
+    running = await before.send("shell", "execute_request", {"code": code})
+    while (await before.receive()).msg_type != "stream":
+        pass
+    await before.socket.close()
+    after = await connect_again(http, host, bearer, kernel, "mine")
+    seen = await after.until_idle(running)
+    assert texts_of(seen).split()[-1] == "19" and reply_of(seen)["status"] == "ok"
+    await first.until_idle(running)
+
+
+async def test_the_same_message_runs_once(http: aiohttp.ClientSession, host: Host) -> None:
+    bearer = mint(host, policy="trusted")
+    _, kernel = await start(http, host, bearer)
+    header = new_header("execute_request", kernel.session)
+    frame = encode_websocket("shell", header, {"code": "print('once')"}, binary=False)
+    for _ in range(2):
+        await kernel.socket.send_str(str(frame))
+        assert texts_of(await kernel.until_idle(header["msg_id"])) == "once\n"
+    (session,) = bearer.call("GET", "/sessions").json()["sessions"]
+    assert len(bearer.call("GET", f"/sessions/{session['id']}/executions").json()["executions"]) == 1
+
+
+async def test_what_is_not_allowed_is_refused(http: aiohttp.ClientSession, host: Host) -> None:
+    _, kernel = await start(http, host, mint(host))
+    for channel, msg_type in (
+        ("control", "debug_request"),
+        ("shell", "unknown_request"),
+        ("control", "execute_request"),
+    ):
+        reply = reply_of(await kernel.until_idle(await kernel.send(channel, msg_type, {})))
+        assert (reply["status"], reply["ename"]) == ("error", "Forbidden")
+    message = await kernel.send("shell", "comm_open", {"comm_id": "a", "target_name": "jupyter.widget", "data": {}})
+    while (told := await kernel.receive()).parent_id != message:
+        pass
+    assert "allow_comms" in told.content["text"]
+
+
+@pytest.mark.parametrize("frame", ["", "[]", "{}", '{"header": []}', '{"channel": "shell", "header": {"msg_id": 1}}'])
+async def test_a_frame_that_is_no_message_ends_its_connection_alone(
+    http: aiohttp.ClientSession, host: Host, frame: str
+) -> None:
+    bearer = mint(host, policy="trusted")
+    kernel, other = await start(http, host, bearer)
+    socket = await connect_again(http, host, bearer, kernel)
+    await socket.socket.send_str(frame)
+    message = await socket.socket.receive(timeout=20)
+    assert (message.type, message.data) == (aiohttp.WSMsgType.CLOSE, 1008)
+    assert reply_of(await other.run("1"))["status"] == "ok"

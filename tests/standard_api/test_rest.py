@@ -1,0 +1,162 @@
+"""The standard API over HTTP: its answers, who may have them, and where a token may be."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+import requests
+
+from jupyter_exec_ext.auth.scopes import ALL_SCOPES
+from jupyter_exec_ext.standard_api.routes import STANDARD_ROUTES
+from tests.support.bearers import Bearer, mint
+from tests.support.hosts import Host, running_host
+
+HOSTS = ["server", "gateway"]
+UNKNOWN = "01234567-0123-0123-0123-0123456789ab"
+
+
+def path_of(pattern: str, kernel_id: str = UNKNOWN) -> str:
+    """Return a path that a route's pattern matches."""
+    named = {"kernel_id": kernel_id, "action": "interrupt", "name": "python3"}
+    text = re.sub(r"\(\?P<(\w+)>(?:[^()]|\([^()]*\))*\)", lambda match: named[match[1]], pattern)
+    return text.removesuffix("/?")
+
+
+CELLS = [(path_of(path), method, access) for path, _, methods in STANDARD_ROUTES for method, access in methods.items()]
+
+
+@pytest.fixture(params=HOSTS)
+def host(request: pytest.FixtureRequest, hosts: Any) -> Host:
+    return hosts[request.param]  # type: ignore[no-any-return]
+
+
+def call(host: Host, method: str, path: str, token: str | None, **options: Any) -> requests.Response:
+    headers = {} if token is None else {"Authorization": f"token {token}"}
+    url = f"{host.info.url}exec/jupyter/api{path}"
+    return requests.request(method, url, headers=headers, timeout=60, allow_redirects=False, **options)
+
+
+@pytest.fixture
+def bearer(host: Host) -> Iterator[Bearer]:
+    bearer = mint(host, policy="trusted")
+    yield bearer
+    for kernel in call(host, "GET", "/kernels", bearer.token).json():
+        call(host, "DELETE", f"/kernels/{kernel['id']}", bearer.token)
+
+
+@pytest.mark.every_place
+@pytest.mark.parametrize(("path", "method", "access"), CELLS)
+def test_every_route_looks_at_the_token_its_scope_and_its_own_kernels(
+    host: Host, bearer: Bearer, path: str, method: str, access: Any
+) -> None:
+    assert call(host, method, path, None).status_code == 401
+    assert call(host, method, path, "jex_abcdefgh_secret").status_code in (401, 429)
+    if access.scope is not None:
+        wrong = mint(host, ALL_SCOPES - set(access.scopes.replace(" or ", " ").split()))
+        refused = call(host, method, path, wrong.token)
+        assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
+    answer = call(host, method, path, bearer.token)
+    assert answer.status_code == (404 if UNKNOWN in path else 201 if method == "POST" else 200), answer.text
+    if UNKNOWN in path:
+        other = mint(host, policy="trusted")
+        theirs = call(host, "POST", "/kernels", other.token).json()["id"]
+        assert call(host, method, path.replace(UNKNOWN, theirs), bearer.token).status_code == 404
+        call(host, "DELETE", f"/kernels/{theirs}", other.token)
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/contents", "/terminals", "/kernels/a b", "/kernels/1/channels", "/../v1/sessions"]
+)
+def test_what_is_not_there_is_404_for_those_who_may_come_in(host: Host, bearer: Bearer, path: str) -> None:
+    url = f"{host.info.url}exec/jupyter/api{path}"
+    assert requests.get(url, timeout=30).status_code == 401
+    expected = 404 if path else 200
+    answer = requests.get(url, headers={"Authorization": f"token {bearer.token}"}, timeout=30)
+    assert answer.status_code == expected
+
+
+def test_a_kernel_is_a_session(host: Host, bearer: Bearer) -> None:
+    made = call(host, "POST", "/kernels", bearer.token, json={"name": "python3"})
+    kernel = made.json()
+    assert made.headers["Location"].endswith(f"exec/jupyter/api/kernels/{kernel['id']}")
+    assert kernel["execution_state"] == "idle" and kernel["connections"] == 0
+    (session,) = bearer.call("GET", "/sessions").json()["sessions"]
+    assert session["id"].rpartition("_")[2] == kernel["id"].replace("-", "")[:24]
+    assert [each["id"] for each in call(host, "GET", "/kernels", bearer.token).json()] == [kernel["id"]]
+    path = f"/kernels/{kernel['id']}"
+    assert call(host, "POST", f"{path}/restart", bearer.token).json()["id"] == kernel["id"]
+    assert call(host, "POST", f"{path}/interrupt", bearer.token).status_code == 204
+    assert call(host, "DELETE", path, bearer.token).status_code == 204
+    assert call(host, "GET", path, bearer.token).status_code == 404
+    assert bearer.call("GET", "/sessions").json()["sessions"] == []
+
+
+def test_a_path_has_one_session_of_jupyters(host: Host, bearer: Bearer) -> None:
+    asked = {"path": "work/agent.ipynb", "name": "agent", "type": "notebook", "kernel": {"name": "python3"}}
+    first, second = (call(host, "POST", "/sessions", bearer.token, json=asked).json() for _ in range(2))
+    assert first["id"] == second["id"] == first["kernel"]["id"]
+    assert (first["path"], first["name"], first["type"]) == ("work/agent.ipynb", "agent", "notebook")
+    assert [each["id"] for each in call(host, "GET", "/sessions", bearer.token).json()] == [first["id"]]
+    assert bearer.call("GET", "/sessions").json()["sessions"][0]["name"] == "agent.ipynb"
+    assert call(host, "DELETE", f"/sessions/{first['id']}", bearer.token).status_code == 204
+
+
+@pytest.mark.parametrize("body", ["[]", '"text"', "{", '{"name": 1}', '{"path": []}', '{"path": "%s"}' % ("a" * 2000)])
+def test_bad_bodies_are_refused(host: Host, bearer: Bearer, body: str) -> None:
+    url, headers = f"{host.info.url}exec/jupyter/api/kernels", {"Authorization": f"token {bearer.token}"}
+    headers["Content-Type"] = "application/json"
+    assert requests.post(url, data=body, headers=headers, timeout=30).status_code == 400
+
+
+def test_limits_of_the_policy_hold(host: Host) -> None:
+    bearer = mint(host, policy="trusted", max_sessions=1)
+    kernel = call(host, "POST", "/kernels", bearer.token).json()
+    refused = call(host, "POST", "/kernels", bearer.token)
+    assert (refused.status_code, refused.json()["limit"]["name"]) == (429, "max_sessions")
+    call(host, "DELETE", f"/kernels/{kernel['id']}", bearer.token)
+
+
+# --- where a token may be ---
+
+
+async def test_browsers_send_the_token_as_a_sub_protocol(host: Host, bearer: Bearer) -> None:
+    kernel = call(host, "POST", "/kernels", bearer.token).json()
+    url = f"{host.info.url}exec/jupyter/api/kernels/{kernel['id']}/channels"
+    name = "v1.token.websocket.jupyter.org"
+    async with aiohttp.ClientSession() as http:
+        async with http.ws_connect(url, protocols=(name, f"{name}.{quote(str(bearer.token), safe='')}")) as socket:
+            assert socket.protocol == name
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await http.ws_connect(url, protocols=(name, f"{name}.wrong"))
+        assert refused.value.status == 401
+        with pytest.raises(aiohttp.WSServerHandshakeError):
+            await http.ws_connect(f"{url}?token={bearer.token}")
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("server", ["--ExecExtensionApp.allow_token_in_url=True"]),
+        ("gateway", ["--ExecPersonality.allow_token_in_url=True", "--ExecPersonality.scoped_standard_api=True"]),
+    ],
+)
+def test_a_token_in_a_url_is_taken_where_it_is_allowed_and_in_no_log(
+    tmp_path: Path, name: str, options: list[str]
+) -> None:
+    with running_host(name, tmp_path, *options) as host:
+        token = str(mint(host, policy="trusted").token)
+        bases = [f"{host.info.url}exec/jupyter/"] + ([host.info.url] if name == "gateway" else [])
+        for base in bases:
+            assert requests.get(f"{base}api/kernels?token={token}", timeout=30).json() == []
+            assert requests.get(f"{base}api/kernels", timeout=30).status_code == 401
+            assert requests.get(f"{base}api/kernels?token=wrong", timeout=30).status_code in (401, 403)
+        if name == "gateway":
+            owners = requests.get(f"{host.info.url}api/kernels", headers=host.info.auth_headers, timeout=30)
+            assert owners.ok
+        assert "allow_token_in_url" in host.log_text() and token not in host.log_text()
