@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from . import pool_tables
 from .contestants import (
     ASYNC_CLIENT,
     AUTOGEN,
@@ -220,5 +221,33 @@ GOALS = (
         (median(commands.RUN_TABLE, commands.RUN),),
         (median(commands.RUN_TABLE, commands.BARE),),
         at_most=1.3,
+    ),
+)
+
+
+def _pool_goal(what: str, table: str, at_most: float, other: str = pool_tables.DIRECT) -> Goal:
+    return Goal(
+        f"{what}: times the same {other}", (median(table, pool_tables.POOL),), (median(table, other),), at_most=at_most
+    )
+
+
+#: Of `benchmarks.pool`.
+POOL_GOALS = (
+    _pool_goal("warm `print(1)` through a pool", pool_tables.WARM_TABLE, 1.25, pool_tables.PROXY),
+    _pool_goal("fresh session to first `print(1)` through a pool", pool_tables.FRESH_TABLE, 1.25),
+    _pool_goal("the same in one request", pool_tables.FRESH_RUN_TABLE, 1.25),
+    Goal(
+        "fresh session to first `print(1)` through a pool",
+        (median(pool_tables.FRESH_TABLE, pool_tables.POOL),),
+        at_most=40,
+        unit="ms",
+    ),
+    _pool_goal("upload through a pool", pool_tables.UP_TABLE, 1.3),
+    _pool_goal("download through a pool", pool_tables.DOWN_TABLE, 1.3),
+    Goal(
+        "growth of the pool's process while 64 streams and an upload of 1 GiB pass",
+        (median(pool_tables.MEMORY_TABLE, pool_tables.MEMORY),),
+        at_most=32,
+        unit="MiB",
     ),
 )

@@ -10,7 +10,7 @@ from .goals import Goal
 from .results import Results, Series
 from .stats import histogram
 
-_LOWER_IS_BETTER = {"ms", "µs", "MB", "%"}
+_LOWER_IS_BETTER = {"ms", "µs", "MB", "MiB", "%"}
 _BIN_MS = 10.0
 # With whom the others are compared, and whether to say how many times as long it takes.
 _REFERENCES = {

@@ -13,14 +13,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks import executors, goals, peers, plot, roundtrip, stats, versions
+from benchmarks import executors, goals, peers, plot, pool_tables, roundtrip, stats, versions
 from benchmarks.__main__ import PEERS, build_parser, main
 from benchmarks.bench import Bench, Handle, WrongAnswerError, prints
 from benchmarks.contestants import AUTOGEN, DIRECT, POST_REQUESTS
 from benchmarks.executors import CONTESTANTS, OWN, SERVER, Contestant, Times, measure, rows
-from benchmarks.goals import GOALS
+from benchmarks.goals import GOALS, POOL_GOALS
 from benchmarks.interleave import interleaved
 from benchmarks.peers import ROOT, PeerError, Worker
+from benchmarks.pool import page as pool_page
 from benchmarks.report import markdown
 from benchmarks.results import Results, Series
 from benchmarks.rows import ROWS, first, outputs, warm
@@ -240,6 +241,30 @@ def test_the_committed_report_is_small_and_of_these_goals() -> None:
     assert [goal["goal"] for goal in content["goals"]] == [goal.what for goal in GOALS]
     for goal in GOALS:
         assert goal.what in (place / "report.md").read_text()
+
+
+def pool_results() -> Results:
+    """Return results of `benchmarks.pool` in which each goal holds, but that of memory."""
+    tables = (pool_tables.WARM_TABLE, pool_tables.FRESH_TABLE, pool_tables.FRESH_RUN_TABLE)
+    results = Results()
+    for table in (*tables, pool_tables.UP_TABLE, pool_tables.DOWN_TABLE):
+        ways = (pool_tables.POOL, pool_tables.PROXY, pool_tables.DIRECT)
+        results.add(table, "ms", {way: [11.0 - number] for number, way in enumerate(ways)})
+    results.add(pool_tables.MEMORY_TABLE, "MiB", {pool_tables.MEMORY: [33.0]})
+    return results
+
+
+def test_goals_of_the_pool_are_of_what_it_measures() -> None:
+    held = [goal.holds(pool_results()) for goal in POOL_GOALS]
+    assert held == [True] * (len(POOL_GOALS) - 1) + [False]
+    text = pool_page(pool_results(), MACHINE, "python -m benchmarks.pool")
+    assert "| ≤ 32 MiB | 33 MiB | **no** |" in text and "## File down" in text
+
+
+def test_the_committed_page_of_the_pool_is_of_these_goals() -> None:
+    text = (ROOT / "docs" / "contributing" / "performance" / "pool.md").read_text()
+    for goal in POOL_GOALS:
+        assert f"| {goal.what} | {goal.bound} |" in text
 
 
 def test_what_a_contender_raises_is_told_with_its_name() -> None:

@@ -1,4 +1,4 @@
-"""Write the table of docs/admin/sizing.md, which is made from the report of the benchmarks.
+"""Write the tables of docs/admin/sizing.md, which are made from the report of the benchmarks.
 
 python tools/make_sizing.py            rewrite the table
 python tools/make_sizing.py --check    exit with 1 if it is not up to date
@@ -15,7 +15,9 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "admin" / "sizing.md"
 REPORT = ROOT / "docs" / "contributing" / "performance" / "report.json"
 BEGIN = "<!-- made from the report by tools/make_sizing.py -->\n"
+BEGIN_POOL = "<!-- servers of a pool, made from the report by tools/make_sizing.py -->\n"
 END = "<!-- until here -->\n"
+AGENTS = (100, 250, 500, 1000)
 
 
 @dataclass(frozen=True)
@@ -97,19 +99,31 @@ def make_table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def updated_page(text: str) -> str:
-    """Return the page with the table in its place.
+def make_pool_table() -> str:
+    """Return the table of a pool's servers and memory for numbers of agents with a session each."""
+    report = json.loads(REPORT.read_text(encoding="utf-8"))
+    memory = {one["contender"]: one["median"] for one in report["series"] if one["table"] == _MEMORY}
+    lines = [
+        "| agents | servers of 100 sessions | servers of 250 sessions | memory, plain | memory, forked |",
+        "|---|---|---|---|---|",
+    ]
+    for agents in AGENTS:
+        servers = [-(agents // -size) for size in (100, 250)]
+        gigabytes = [agents * memory[f"AsyncExecClient: {kind}"] / 1000 for kind in ("plain", "fork")]
+        cells = [f"{agents:,}", *map(str, servers), *(f"{size:.3g} GB" for size in gigabytes)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
 
-    Raises
-    ------
-    ValueError
-        If one of the two marks is missing.
-    """
-    before, _, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not end:
-        raise ValueError(f"{PAGE} has no {BEGIN.strip()} with {END.strip()} after it")
-    return f"{before}{BEGIN}\n{make_table()}\n{END}{after}"
+
+def updated_page(text: str) -> str:
+    """Return the page with both tables in their places; raise `ValueError` if one of the marks is missing."""
+    for mark, table in ((BEGIN, make_table()), (BEGIN_POOL, make_pool_table())):
+        before, _, rest = text.partition(mark)
+        _, end, after = rest.partition(END)
+        if not end:
+            raise ValueError(f"{PAGE} has no {mark.strip()} with {END.strip()} after it")
+        text = f"{before}{mark}\n{table}\n{END}{after}"
+    return text
 
 
 def main() -> int:

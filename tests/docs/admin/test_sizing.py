@@ -11,6 +11,7 @@ import pytest
 
 from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.engine.engine import ExecEngine
+from jupyter_exec_ext.fleet.settings import ExecPool
 from jupyter_exec_ext.isolation.sandbox import SandboxProvisioner
 from jupyter_exec_ext.store.store import ExecStore
 from tests.docs.admin import page
@@ -28,7 +29,7 @@ def test_table_is_made_from_the_report() -> None:
 def test_table_with_another_figure_is_found() -> None:
     figure = re.search(r"\| ([\d.,]+) MB \|", PAGE)
     assert figure
-    changed = PAGE.replace(figure[1], "1")
+    changed = PAGE.replace(figure[1], "1").replace(" GB |", " TB |")
     assert updated_page(changed) == PAGE != changed
 
 
@@ -38,7 +39,7 @@ def test_check_of_an_outdated_page_says_what_to_run(
     names = runpy.run_path(TOOL)
     outdated = tmp_path / "docs" / "sizing.md"
     outdated.parent.mkdir()
-    outdated.write_text(f"{names['BEGIN']}\nold\n\n{names['END']}")
+    outdated.write_text("".join(f"{names[mark]}\nold\n\n{names['END']}" for mark in ("BEGIN", "BEGIN_POOL")))
     check: Any = names["main"]
     monkeypatch.setitem(check.__globals__, "PAGE", outdated)
     monkeypatch.setitem(check.__globals__, "ROOT", tmp_path)
@@ -54,7 +55,9 @@ def test_page_without_marks_is_refused() -> None:
 
 def test_every_setting_exists() -> None:
     traits = {
-        name for one in (ExecEngine, ExecStore, SandboxProvisioner) for name in one.class_trait_names(config=True)
+        name
+        for one in (ExecEngine, ExecPool, ExecStore, SandboxProvisioner)
+        for name in one.class_trait_names(config=True)
     }
     known = traits | set(Policy.__dataclass_fields__)
     named = re.findall(r"`(?:Exec(?:Engine|Store)\.)?((?:max|pool|session|work)_\w+)`", PAGE)
