@@ -82,7 +82,7 @@ def write_recipe(etc: Path, home: Path) -> Path:
     places = {
         "/opt/jupyterhub/bin": sysconfig.get_path("scripts"),
         "hub.cluster.example.org": "hub",
-        "/tmp/exec-pool-": f"{home}/job-",
+        "/var/lib/exec-pool": f"{home}/jobs",
     }
     Recipe(page("slurm"), None, places).write("/etc/jupyterhub/slurm_config.py", etc / "slurm_config.py")
     recipe = etc / "recipe.py"
@@ -194,6 +194,7 @@ def test_drained_server_is_replaced_on_another_node(pool: PoolHost, cluster: Slu
         old = server_of(session)
         job, node = job_and_node(pool, cluster, old)
         cluster.set_state(cluster.machine(node), "drain")
+        assert f"/user/{POOL_USER}/{old}/" in (pool.home / POOL_USER / f"jupyterhub_slurmspawner_{job}.log").read_text()
         drain(pool, old)
         wait_until(lambda: pool.states() == {"draining": 1, "ready": 2}, _REPLACED_SECONDS)
         others = set(server_names(pool)) - {old}
