@@ -27,6 +27,7 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
     """``/api/kernels/{kernel_id}/channels``"""
 
     _client: ChannelClient | None = None
+    _is_v1 = False
     _key: ClientKey
 
     async def get(self, kernel_id: str) -> None:
@@ -55,13 +56,10 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         """Time between two pings in seconds, after which a client that is gone is noticed."""
         return _PING_SECONDS
 
-    @property
-    def _is_v1(self) -> bool:
-        return self.selected_subprotocol == WEBSOCKET_PROTOCOL
-
     async def open(self, *args: str, **kwargs: str) -> None:
         """Begin to show the client what happens."""
         self.set_nodelay(True)
+        self._is_v1 = self.selected_subprotocol == WEBSOCKET_PROTOCOL
         try:
             self._client = await self._clients.connect(self._key, self.caller, self)
         except ExecError as error:
@@ -69,7 +67,7 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
 
     async def on_message(self, message: str | bytes) -> None:
         """Handle a message; the next one is read when it is done."""
-        if self._client is None:
+        if self._client is None or self.ws_connection is None:  # messages that came before the connection's end
             return
         try:
             await self._client.handle(message, is_v1=self._is_v1)
