@@ -12,7 +12,6 @@ import importlib
 import importlib.util
 import os
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -194,8 +193,6 @@ class ForkedKernel:
             backend._enable_matplotlib_integration()
         if self._blas is not None and shell is not None:
             _with_first_cell(shell, self._blas)
-        if shell is not None:
-            _trim_after_first_cell(shell)
 
 
 def _shell(application: Any) -> Any:
@@ -276,21 +273,6 @@ def _wanted_threads() -> int:
         if value.isdigit() and int(value) > 0:
             return int(value)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def _trim_after_first_cell(shell: Any) -> None:
-    """Return freed memory to the system a second after the first cell: 0.6 MB of the 16.8 of a kernel (2026-11-27)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
-    if trim is None:
-        return
-
-    def end(*_: Any) -> None:
-        shell.events.unregister("post_run_cell", end)
-        timer = threading.Timer(1.0, trim, (0,))  # in a thread, where no interrupt comes
-        timer.daemon = True
-        timer.start()
-
-    shell.events.register("post_run_cell", end)
 
 
 def _with_first_cell(shell: Any, set_threads: Callable[[int], object]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import gc
 import logging
 import os
@@ -102,24 +101,6 @@ async def test_a_kernel_finds_what_it_would_find_if_it_were_started(tmp_path: Pa
             found.append(re.sub(r"0x[0-9a-f]+", "", said).splitlines())
     assert len(found[0]) > 10, found[0]
     assert found[1] == found[0]
-
-
-_FREES = """
-import psutil
-pieces = [bytes(2000) for _ in range(20_000)]
-pieces = pieces[::100]  # what is freed lies between them
-print(psutil.Process().memory_info().rss)
-"""
-
-
-@pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="its C library is not glibc")
-async def test_memory_that_the_first_cell_frees_is_returned(tmp_path: Path) -> None:
-    add_forked(tmp_path)
-    async with running(tmp_path) as kernel:
-        before = int(await kernel.says(_FREES))
-        give_up_at = time.monotonic() + 30
-        while int(await kernel.says("print(psutil.Process().memory_info().rss)")) > before - 20_000_000:
-            assert time.monotonic() < give_up_at
 
 
 async def test_its_children_get_its_environment(tmp_path: Path) -> None:
