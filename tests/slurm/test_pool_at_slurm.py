@@ -26,7 +26,7 @@ from tests.fleet.test_lost_machines import (
     code_of,
     start_all,
 )
-from tests.fleet.test_pool_outages import check_runs_and_streams, kill_hub
+from tests.fleet.test_pool_outages import ALL, check_runs_and_streams, kill_hub
 from tests.support.full import only_in_full
 from tests.support.howto_pages import Recipe
 from tests.support.pools import POOL_USER, RECIPE, PoolHost, running_pool
@@ -163,7 +163,7 @@ def drain(pool: PoolHost, name: str) -> None:
 )
 async def test_runs_and_streams_are_whole(pool: PoolHost, about: str, kill: Any, seconds: float, note: Note) -> None:
     await check_runs_and_streams(pool, kill, seconds)
-    note(f"{about} killed, back after {seconds:g} s", f"{COUNT} of {COUNT} runs and streams whole")
+    note(f"{about} killed, back after {seconds:g} s", f"{ALL} of {ALL} runs and streams whole")
 
 
 async def test_runs_and_streams_are_whole_after_a_cut(pool: PoolHost, cluster: SlurmCluster, note: Note) -> None:
@@ -173,7 +173,7 @@ async def test_runs_and_streams_are_whole_after_a_cut(pool: PoolHost, cluster: S
         cluster.network.machines[0].join()
 
     await check_runs_and_streams(pool, cut_node, 9.0)
-    note("a node cut off for 9 s", f"{COUNT} of {COUNT} runs and streams whole")
+    note("a node cut off for 9 s", f"{ALL} of {ALL} runs and streams whole")
 
 
 async def test_runs_and_streams_are_whole_on_a_drained_node(pool: PoolHost, cluster: SlurmCluster, note: Note) -> None:
@@ -184,7 +184,7 @@ async def test_runs_and_streams_are_whole_on_a_drained_node(pool: PoolHost, clus
         wait_until(lambda: cluster.state_of(node) == "draining", seconds)
 
     await check_runs_and_streams(pool, drain_node, 5.0)
-    note("a node drained by scontrol", f"{COUNT} of {COUNT} runs and streams whole")
+    note("a node drained by scontrol", f"{ALL} of {ALL} runs and streams whole")
 
 
 def test_drained_server_is_replaced_on_another_node(pool: PoolHost, cluster: SlurmCluster, note: Note) -> None:
