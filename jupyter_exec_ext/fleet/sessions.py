@@ -100,7 +100,7 @@ class SessionRequests:
 
     @property
     def is_ready(self) -> bool:
-        """Whether sessions are placed: on a ready server, or on an account's own one, which is started for them."""
+        """True if sessions can be placed: on a ready server, or on an account's own one, which is started for them."""
         has_server = any(server.state is ServerState.READY for server in self._keeper.servers.values())
         return self.is_open and self._keeper.is_ready.is_set() and (has_server or self._settings.tenancy == "own")
 

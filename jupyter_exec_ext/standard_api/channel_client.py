@@ -170,7 +170,8 @@ class ChannelClient:
             raise PolicyDenied("'user_expressions' are refused under a policy with approvals: nobody would see them")
         request = JupyterExecutionRequest(
             message.text("code"),
-            allow_input=message.flag("allow_stdin", default=True),
+            # Without the right to answer, its code would wait in vain.
+            allow_input=message.flag("allow_stdin", default=True) and "executions:control" in self._caller.scopes,
             store_history=message.flag("store_history", default=True) and not is_silent,
             user_expressions=expressions,
             is_silent=is_silent,
@@ -260,6 +261,9 @@ class ChannelClient:
             execution = await self._unseen.get()
             try:
                 await self._show(execution)
+            except Exception:  # its log may be gone; the client cannot be shown it, and the next one can
+                self._engine.log.exception("execution %s could not be shown to a client", execution.record.id)
+                self._cut_off("the server failed to show an execution; its log has the details")
             finally:
                 self._unseen_ids.discard(execution.record.id)
 

@@ -97,6 +97,9 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         self.close(code, reason.encode()[:_MAX_REASON_BYTES].decode("utf-8", "ignore"))
 
     def _token_ended(self) -> None:
+        if self._client is None:  # there is no WebSocket yet
+            super()._token_ended()
+            return
         self._clients.forget(self._key)
         self._end(_POLICY, "the token has ended")
 

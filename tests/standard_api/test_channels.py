@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ import aiohttp
 import pytest
 
 from jupyter_exec_ext.protocol.kernel_messages import encode_websocket, new_header
-from tests.support.bearers import mint
+from tests.support.bearers import mint, owner_of
 from tests.support.hosts import Host
 from tests.support.kernel_sockets import V1, connect_again, reply_of, start, texts_of
 
@@ -87,6 +88,25 @@ async def test_code_asks_its_own_client_for_input(http: aiohttp.ClientSession, h
     await first.send("stdin", "input_reply", {"value": "Ada"})
     assert texts_of(await first.until_idle(asked)) == "Ada\n"
     assert texts_of(await second.until_idle(asked)) == "Ada\n"  # it sees what the first one does
+
+
+async def test_code_of_a_token_that_may_not_answer_is_told_that_there_is_no_input(
+    http: aiohttp.ClientSession, host: Host
+) -> None:
+    scopes = ["sessions:create", "sessions:read", "executions:create", "executions:read"]
+    _, kernel = await start(http, host, mint(host, scopes, policy="trusted"))
+    assert reply_of(await kernel.run("input()", allow_stdin=True))["ename"] == "StdinNotImplementedError"
+
+
+async def test_the_connection_ends_with_the_token(http: aiohttp.ClientSession, host: Host) -> None:
+    bearer = mint(host, policy="trusted")
+    _, kernel = await start(http, host, bearer)
+    await kernel.run("1")
+    await asyncio.to_thread(owner_of(host).call, "DELETE", f"/tokens/{bearer.id}")
+    ended = await kernel.socket.receive(timeout=20)
+    while ended.type in (aiohttp.WSMsgType.TEXT, aiohttp.WSMsgType.BINARY):
+        ended = await kernel.socket.receive(timeout=20)
+    assert (ended.type, ended.data) == (aiohttp.WSMsgType.CLOSE, 1008)
 
 
 async def test_a_failed_request_aborts_those_behind_it(http: aiohttp.ClientSession, host: Host) -> None:
