@@ -83,8 +83,9 @@ class ChannelClient:
         self._tasks: set[asyncio.Task[None]] = set()
         self._unwatch: Callable[[], None] | None = None
 
-    async def connect(self, connection: Connection) -> None:
+    async def connect(self, connection: Connection, caller: Caller) -> None:
         """Use a connection from now on, in the place of the one before; raise as `MessageService.watch`."""
+        self._caller = caller
         if self._unwatch is None:
             self._unwatch = await self._engine.messages.watch(self._caller, self._session_id, self)
             self._spawn(self._show_executions())
@@ -186,8 +187,8 @@ class ChannelClient:
     async def _answer_input(self, message: ClientMessage) -> None:
         if self._asking is None:
             raise NoInputRequested("no code that this client has sent waits for input")
-        asking, self._asking = self._asking, None
-        await self._engine.answer_input(self._caller, asking, message.text("value"))
+        await self._engine.answer_input(self._caller, self._asking, message.text("value"))
+        self._asking = None
 
     async def _ask(self, message: ClientMessage) -> None:
         """Have the kernel answer a request."""
@@ -205,7 +206,11 @@ class ChannelClient:
             await self._engine.restart_session(self._caller, self._session_id)
         else:
             self._is_ending = True
-            await self._engine.delete_session(self._caller, self._session_id)
+            try:
+                await self._engine.delete_session(self._caller, self._session_id)
+            except ExecError:
+                self._is_ending = False
+                raise
         await self._reply(message, {"status": "ok", "restart": message.is_restart})
         if self._is_ending:
             await self._tell_end("the client has shut the kernel down")

@@ -33,8 +33,9 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
     async def get(self, kernel_id: str) -> None:
         """Connect a client to a kernel."""
         session = await self.find_session(kernel_id)
-        name = self.get_query_argument("session_id", "")[:_MAX_NAME_CHARACTERS] or secrets.token_hex(8)
-        self._key = ClientKey(self.caller.principal, session.id, name)
+        name = self.get_query_argument("session_id", "")[:_MAX_NAME_CHARACTERS]
+        self._has_name = bool(name)
+        self._key = ClientKey(self.caller.principal, session.id, name or secrets.token_hex(8))
         self.hold_stream()
         await WebSocketHandler.get(self)
 
@@ -107,5 +108,7 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         """Release what the connection held."""
         self._unwatch()
         self._end_stream()
-        if self._client is not None:
+        if self._client is not None and self._has_name:
             self._clients.disconnect(self._key, self)
+        elif self._client is not None:  # nobody could come back to it
+            self._clients.forget(self._key)

@@ -71,7 +71,7 @@ class Clients:
         self._stop_timer(key)
         self._connections[key] = connection
         try:
-            await client.connect(connection)
+            await client.connect(connection, caller)
         except BaseException:
             self.forget(key)
             raise

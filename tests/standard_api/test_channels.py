@@ -167,6 +167,18 @@ async def test_the_kernel_answers_questions(
         assert [item[2] for item in reply["history"]] == ["x = 1", "x = 2"]
 
 
+async def test_a_question_ends_with_the_process_that_had_it(http: aiohttp.ClientSession, host: Host) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"))
+    await kernel.send("shell", "execute_request", {"code": "while True: pass"})
+    while (await kernel.receive()).msg_type != "execute_input":
+        pass
+    asked = await kernel.send("shell", "complete_request", {"code": "im", "cursor_pos": 2})
+    await kernel.send("control", "shutdown_request", {"restart": True})
+    while (message := await kernel.receive()).parent_id != asked or message.channel != "shell":
+        pass
+    assert (message.content["status"], message.content["ename"]) == ("error", "SessionEnded")
+
+
 async def test_a_client_that_comes_back_gets_what_it_has_missed(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="trusted")
     kernel, first = await start(http, host, bearer)

@@ -45,15 +45,15 @@ class KernelQuestions:
         KernelStartFailed, KernelStartTimeout, TooManyKernels
             If a kernel that was lost cannot be replaced.
         """
+        await self._kernel.ensure()
         if len(self._open) >= MAX_QUESTIONS:
             raise QueueFull(f"{MAX_QUESTIONS} requests wait for this kernel's answers already", retry_after_seconds=1)
-        await self._kernel.ensure()
         assert self._kernel.connection is not None  # of `ensure`
         answer: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
         msg_id = self._kernel.connection.send("shell", msg_type, content)
         self._open[msg_id] = answer
         try:
-            return await asyncio.wait_for(answer, timeout_seconds)
+            return await self._kernel.unless_given_up(asyncio.wait_for(answer, timeout_seconds))
         except asyncio.TimeoutError:
             raise Unavailable(f"the kernel did not answer in {timeout_seconds:g} s; it may be busy") from None
         finally:

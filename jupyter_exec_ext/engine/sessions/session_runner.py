@@ -164,6 +164,7 @@ class SessionRunner:
     def forget_exit(self) -> None:
         """Report no state loss: the caller that restarts a session knows that its state is gone."""
         self._exit_between_runs = None
+        self.questions.fail_all()  # the process that they were sent to is gone
 
     # --- executions ---
 
