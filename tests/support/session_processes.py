@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,16 @@ def runs(pid: int) -> bool:
         return not has_ended(psutil.Process(pid))
     except psutil.NoSuchProcess:
         return False
+
+
+def ends(pid: int, *, within_seconds: float) -> bool:
+    """Return whether a process has ended at some moment of this time."""
+    until = time.monotonic() + within_seconds
+    while runs(pid):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def marked(session_id: str) -> list[int]:

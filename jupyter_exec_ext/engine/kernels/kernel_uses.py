@@ -15,6 +15,7 @@ from typing import Any
 from jupyter_client.manager import KernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_core.utils import ensure_async
+from traitlets import TraitError
 
 #: Type of the server sessions that stand for sessions.
 SERVER_SESSION_TYPE = "exec"
@@ -46,7 +47,12 @@ class KernelUses:
             self._manager.kernel_model = self._kernel_model
 
     def _kernel_model(self, kernel_id: str) -> dict[str, Any]:
-        model = self._stock_model(kernel_id)
+        try:
+            model = self._stock_model(kernel_id)
+        except TraitError as error:
+            # Jupyter Server sets `last_activity` only after the start. A KeyError leaves the kernel out of the list;
+            # the other error fails the request, and kernels for later sessions start at any time.
+            raise KeyError(f"the kernel {kernel_id} is still starting") from error
         model["connections"] = model.get("connections", 0) + len(self._uses.get(kernel_id, ()))
         return model
 

@@ -304,3 +304,15 @@ async def test_host_without_records_for_the_api_is_left_alone() -> None:
     manager: Any = AsyncMultiKernelManager()
     HostedKernels(manager, KernelSpecManager())
     assert not hasattr(manager, "kernel_model")
+
+
+async def test_kernels_can_be_listed_while_one_starts(engine: ExecEngine, manager: AsyncMappingKernelManager) -> None:
+    starting = asyncio.create_task(manager.start_kernel(kernel_name="python3"))
+    left_out = 0
+    while not starting.done():
+        left_out += len(manager.list_kernel_ids()) - len(manager.list_kernels())
+        await asyncio.sleep(0)
+    assert left_out, "the kernel was never in the state that the stock list fails for"
+    kernel_id = await starting
+    assert [model["id"] for model in manager.list_kernels()] == [kernel_id]
+    await manager.shutdown_kernel(kernel_id, now=True)
