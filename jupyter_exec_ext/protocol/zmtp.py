@@ -90,8 +90,15 @@ class SkippedMessage:
     too_large: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Unfinished:
+    """Reading has stopped to give others their turn: there is more to read at once, and no whole message yet."""
+
+
 # Says that reading goes on inside a message.
 _GO_ON = object()
+# Frames without content are read at some microseconds each, and a chunk can have 32,000. A step begins or ends a frame.
+_STEPS_PER_CALL = 512
 
 
 class MessageReader:
@@ -161,22 +168,25 @@ class MessageReader:
         self._collecting = None
         self._skipping = True
 
-    def next(self) -> RawMessage | SkippedMessage | None:
+    def next(self) -> RawMessage | SkippedMessage | Unfinished | None:
         """Return the next message; None if it is not complete, or has to wait for memory.
+
+        Returns `Unfinished` after a bounded number of frames, so that one call never takes long.
 
         Raises
         ------
         ProtocolError
         """
         self.waits_for_memory = False
-        step: Any = _GO_ON
-        while step is _GO_ON:
+        for _ in range(_STEPS_PER_CALL):
             if not self.ready:
                 step = self._read_handshake()
             else:
                 step = self._end_frame() if self._in_frame else self._begin_frame()
-        assert step is None or isinstance(step, (RawMessage, SkippedMessage))
-        return step
+            if step is not _GO_ON:
+                assert step is None or isinstance(step, (RawMessage, SkippedMessage))
+                return step
+        return Unfinished()
 
     # --- bytes
 

@@ -216,6 +216,8 @@ class Eviction:
         items = {root: self._items(root) for root in roots}
         while items and account.total > account.eviction_target and self._left > 0:
             root = max(items, key=lambda root: account.used(root) - entitled[root])
+            if account.used(root) <= entitled[root]:
+                break  # the rest belongs to executions that have not ended, of roots beyond their entitlement
             item = next(items[root], None)
             if item is None:
                 del items[root]

@@ -18,6 +18,7 @@ from jupyter_exec_ext.protocol.zmtp import (
     ProtocolError,
     RawMessage,
     SkippedMessage,
+    Unfinished,
 )
 from jupyter_exec_ext.protocol.zmtp_frames import encode_message, opening, subscription
 
@@ -50,7 +51,8 @@ class Reader(MessageReader):
         for start in range(0, len(data), step):
             self.feed(data[start : start + step])
             while (message := self.next()) is not None:
-                found.append(message)
+                if not isinstance(message, Unfinished):
+                    found.append(message)
         return found
 
 
@@ -206,6 +208,17 @@ def test_a_message_that_is_given_up_is_left_out_with_its_memory() -> None:
     assert reader.reserved == 0
     found = reader.read(bytes(200_000) + encode_message(jupyter_frames(b"next")), 100_000)
     assert [message.content for message in found if isinstance(message, RawMessage)] == [b"next"]
+
+
+@pytest.mark.parametrize("frame", [b"\x01\x00", b"\x04\x00"], ids=["empty frames", "empty commands"])
+def test_many_small_frames_are_read_in_parts(frame: bytes) -> None:
+    reader = Reader()
+    reader.feed(frame * 30_000)
+    calls = 0
+    while reader.next() is not None:
+        calls += 1
+    assert calls >= 30_000 // 512
+    assert reader.buffered_bytes < 2
 
 
 GREETING = opening("PUB")[:64]

@@ -330,6 +330,25 @@ async def test_running_logs_of_a_token_are_full_at_its_share_and_cost_nobody_els
     assert store.full_share_of(A) is None
 
 
+async def test_running_logs_that_fill_the_store_cost_nobody_else_a_record(store: ExecStore) -> None:
+    store.set_shares({A: MAX_BYTES, B: MAX_BYTES})
+    for number in range(10):
+        await run_once(store, f"b_{number}", B, 50_000)
+    kept = await names_of(store, B)
+    logs = [await accept(store, f"a_{number}", A) for number in range(8)]
+    for _ in range(100):
+        for log in logs:
+            if not log.full:
+                await write(log, 50_000)
+        await settled(store)
+    assert all(log.full for log in logs)
+    assert await names_of(store, B) == kept
+    with pytest.raises(StorageFull, match="have not ended"):
+        await accept(store, "refused", A)
+    await run_once(store, "b_more", B, 50_000)
+    assert await names_of(store, B) == [*kept, "b_more"]
+
+
 async def test_spool_of_a_token_is_at_most_half_its_share(store: ExecStore) -> None:
     store.set_shares({B: 100_000})
     for owner, expected in ((OWNER, MAX_BYTES // 2), (A, SHARE // 2), (B, 50_000), (f"{B}/x", 50_000)):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import zmq
 
 from ...protocol.kernel_messages import CONTENT_AFTER_DELIMITER, DELIMITER
-from ...protocol.zmtp import LARGE_BYTES, FrameBuffer, RawMessage, SkippedMessage
+from ...protocol.zmtp import LARGE_BYTES, FrameBuffer, RawMessage, SkippedMessage, Unfinished
 from .backpressure import KernelMemory
 from .zmtp_channel import ZmtpChannel
 
@@ -147,7 +147,7 @@ class KernelChannel(Protocol):
     def fill(self) -> bool:
         """Read some of what has arrived, without being told that there is any; return whether there was."""
 
-    def receive(self) -> RawMessage | SkippedMessage | None:
+    def receive(self) -> RawMessage | SkippedMessage | Unfinished | None:
         """Return the next message that has arrived; None if there is none."""
 
     def partial_bytes(self) -> int:

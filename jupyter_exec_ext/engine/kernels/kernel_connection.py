@@ -19,7 +19,7 @@ from typing import Any
 
 from ...protocol.kernel_messages import FrameCodec, KernelMessage
 from ...protocol.large_messages import read_large
-from ...protocol.zmtp import FrameBuffer, SkippedMessage
+from ...protocol.zmtp import FrameBuffer, SkippedMessage, Unfinished
 from .connection_proof import ConnectionProof
 from .kernel_channel import CHANNELS, KernelChannel, open_channel
 from .shared_resources import EngineResources
@@ -168,11 +168,13 @@ class KernelConnection:
             self._drain(name)
 
     def _receive_next(self, name: str, channel: KernelChannel) -> bool:
-        """Take in one message, whatever is wrong with it; return False if there is none."""
+        """Take in one message or a part of one, whatever is wrong with it; return False if there is nothing."""
         try:
             message = channel.receive()
             if message is None:
                 return False
+            if isinstance(message, Unfinished):
+                return True
             if isinstance(message, SkippedMessage):
                 self._note_skipped(name, message)
             elif isinstance(message.content, FrameBuffer):

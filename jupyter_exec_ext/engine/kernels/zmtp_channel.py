@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from ...errors import KernelStartFailed
-from ...protocol.zmtp import MAX_HEAD_BYTES, MessageReader, ProtocolError, RawMessage, SkippedMessage
+from ...protocol.zmtp import MAX_HEAD_BYTES, MessageReader, ProtocolError, RawMessage, SkippedMessage, Unfinished
 from ...protocol.zmtp_frames import encode_message, opening, subscription
 from .backpressure import KernelMemory
 
@@ -219,7 +219,7 @@ class ZmtpChannel:
         self._ended = not data
         return bool(data)
 
-    def receive(self) -> RawMessage | SkippedMessage | None:
+    def receive(self) -> RawMessage | SkippedMessage | Unfinished | None:
         """Return the next message that has arrived; None if there is none."""
         # ZMTP allows no message before the other side's READY, which `next` reads.
         was_ready = self._reader.ready
