@@ -27,6 +27,8 @@ from .shared_resources import EngineResources
 # One kernel keeps the event loop for a turn at most, and then all others are served.
 _MESSAGES_PER_TURN = 32
 _TURN_SECONDS = 0.002
+# After hundreds of frames that are no message, so that a kernel that sends such frames takes little of the event loop.
+_REST_SECONDS = 0.02
 _FEW_MESSAGES = 8  # a run that prints a little has no more at a time
 _PIECES_PER_TURN = 4  # of 256 KiB each (`protocol/json_pieces.py`)
 # Read-ahead of a kernel while others have their turn. A kernel that waits for its readers needs none of it. Any other
@@ -148,7 +150,7 @@ class KernelConnection:
                 if number < _FEW_MESSAGES:
                     return
                 break
-            if channel.closed or name in self._large:
+            if channel.closed or name in self._large or name in self._paused:
                 return
             if time.thread_time() > give_way_at:
                 break
@@ -174,8 +176,9 @@ class KernelConnection:
             if message is None:
                 return False
             if isinstance(message, Unfinished):
-                return True
-            if isinstance(message, SkippedMessage):
+                self._pause(name)
+                self._loop.call_later(_REST_SECONDS, self._go_on, name)
+            elif isinstance(message, SkippedMessage):
                 self._note_skipped(name, message)
             elif isinstance(message.content, FrameBuffer):
                 # Otherwise the socket, which stays readable, would call us again and again.
