@@ -59,7 +59,7 @@ from .server.gate import Bearers, describe_user, let_in, scoped_token, unauthent
 from .server.graceful_stop import drain_at_sigterm
 from .server.routes import tornado_rules
 from .server.site_checks import is_host_allowed, site_of
-from .standard_api.clients import Clients
+from .standard_api.client_registry import ClientRegistry
 from .standard_api.routes import standard_rules
 from .standard_api.token_places import TOKEN_IN_URL_WARNING, ScopedPath
 from .system.resources import exhausted, out_of_resources
@@ -307,7 +307,7 @@ class ExecPersonality(JupyterWebsocketPersonality):
         )
         services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__)
         self.mcp = McpEndpoint(self.engine)
-        clients = Clients(self.engine, allow_token_in_url=self.allow_token_in_url)
+        clients = ClientRegistry(self.engine, allow_token_in_url=self.allow_token_in_url)
         ours: list[Any] = [
             (url_path_join("/", app.base_url, pattern), with_cors(handler), options)
             for pattern, handler, options in tornado_rules(services, self.mcp, clients)

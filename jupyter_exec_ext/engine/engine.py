@@ -35,7 +35,7 @@ from .sessions.execution_history import ExecutionHistory
 from .sessions.execution_service import ExecutionService, OutputVerbs, idempotency_of
 from .sessions.file_service import FileService
 from .sessions.fresh_runs import FreshRuns
-from .sessions.message_service import MessageService
+from .sessions.kernel_message_service import KernelMessageService
 from .sessions.notebook_export import NotebookExport, NotebookExporter
 from .sessions.server_status import ServerStatus
 from .sessions.session_factory import FileLocator, SessionFactory
@@ -142,7 +142,7 @@ class ExecEngine(EngineSettings):
         self._executions = ExecutionService(
             settings, store, self.sessions, self._registry, self._admission, self.approvals, self.feed
         )
-        self.named, self.messages = NamedSessions(self._registry), MessageService(self.sessions, self._registry)
+        self.named, self.messages = NamedSessions(self._registry), KernelMessageService(self.sessions, self._registry)
         self.fresh = FreshRuns(self.sessions, self._executions, self.background)
         self.files = FileService(self.sessions, locator, store.audit)
         self.outputs = OutputVerbs(store.executions, self._registry)

@@ -11,7 +11,7 @@ from traitlets import Bool, Dict, Float
 from ..assembly import CONFIGURABLES, build_engine, build_host
 from ..engine.engine import ExecEngine
 from ..mcp.endpoint import McpEndpoint
-from ..standard_api.clients import Clients
+from ..standard_api.client_registry import ClientRegistry
 from ..standard_api.token_places import TOKEN_IN_URL_WARNING
 from .base_handler import ExecHandler, Services
 from .closed_gate import close_gate_if_invalid
@@ -95,7 +95,7 @@ class ExecExtensionApp(ExtensionApp):
             self.mcp = McpEndpoint(self.engine)
             if self.allow_token_in_url:
                 self.log.warning(TOKEN_IN_URL_WARNING)
-            clients = Clients(self.engine, allow_token_in_url=self.allow_token_in_url)
+            clients = ClientRegistry(self.engine, allow_token_in_url=self.allow_token_in_url)
             self.handlers.extend(tornado_rules(services, self.mcp, clients))
 
     def current_activity(self) -> dict[str, str] | None:

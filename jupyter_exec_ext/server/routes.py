@@ -31,7 +31,7 @@ from ..mcp.mcp_handler import (
     McpMetadataHandler,
     McpTokensHandler,
 )
-from ..standard_api.clients import Clients
+from ..standard_api.client_registry import ClientRegistry
 from ..standard_api.routes import STANDARD_PREFIX, standard_rules
 from .base_handler import ExecHandler, Services
 from .change_feed_handler import NEEDED, ChangesHandler
@@ -263,7 +263,7 @@ def _aca_pattern(path: str) -> str:
 
 
 def tornado_rules(
-    services: Services, mcp: McpEndpoint, clients: Clients
+    services: Services, mcp: McpEndpoint, clients: ClientRegistry
 ) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
     """Return the table as Tornado's rules below the base URL, with rules for paths that do not exist."""
     rules: list[tuple[str, type[ExecHandler], dict[str, Any]]] = [

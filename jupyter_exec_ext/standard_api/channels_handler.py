@@ -9,10 +9,10 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from ..errors import ExecError
 from ..protocol.kernel_messages import WEBSOCKET_PROTOCOL
 from ..server.gate import Access, check_access
-from .channel_client import ChannelClient, Disconnected
-from .clients import ClientKey
+from .client_registry import ClientKey
 from .kernel_handlers import StandardHandler
-from .shown_messages import ShownMessage
+from .outgoing_messages import OutgoingMessage
+from .remote_client import Disconnected, RemoteClient
 from .token_places import TOKEN_PROTOCOL
 
 _MAX_NAME_CHARACTERS = 128
@@ -26,7 +26,7 @@ _MAX_REASON_BYTES = 120
 class ChannelsHandler(StandardHandler, WebSocketHandler):
     """``/api/kernels/{kernel_id}/channels``"""
 
-    _client: ChannelClient | None = None
+    _client: RemoteClient | None = None
     _is_v1 = False
     _key: ClientKey
 
@@ -78,7 +78,7 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
             self.log.exception("a message of a kernel's client failed (request %s)", self.request_id)
             self._end(_FAILED, "the server failed; its log has the details")
 
-    async def send(self, message: ShownMessage) -> None:
+    async def send(self, message: OutgoingMessage) -> None:
         """Send a message, and return when it has left; raise `Disconnected` if the connection has ended."""
         frame = message.frame(self._key.session_id, is_v1=self._is_v1)
         try:

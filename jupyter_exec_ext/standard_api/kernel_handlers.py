@@ -10,7 +10,7 @@ from tornado import web
 from ..errors import InvalidRequest, KernelNotFound
 from ..models import Session, SessionRequest, SessionState
 from ..server.base_handler import ExecHandler
-from .clients import Clients
+from .client_registry import ClientRegistry
 from .kernel_ids import kernel_id_of
 from .standard_json import SESSION_FIELDS, kernel_to_json, kernelspecs_to_json, session_metadata, session_to_json
 from .token_places import move_token
@@ -23,9 +23,9 @@ _ACTIONS = (("read", "sessions:read"), ("write", "sessions:create"), ("execute",
 class StandardHandler(ExecHandler):
     """Base of the handlers, which find sessions by the ids of their kernels."""
 
-    _clients: Clients
+    _clients: ClientRegistry
 
-    def initialize(self, clients: Clients, **arguments: Any) -> None:  # type: ignore[override]  # it has one more
+    def initialize(self, clients: ClientRegistry, **arguments: Any) -> None:  # type: ignore[override]  # it has one more
         """Store the arguments from the route table."""
         super().initialize(**arguments)
         self._clients = clients

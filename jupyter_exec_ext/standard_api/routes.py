@@ -8,7 +8,7 @@ from ..server.base_handler import ExecHandler, Services
 from ..server.gate import Access
 from ..server.rights import CONTROL_EXECUTIONS, CREATE_SESSION, DELETE_SESSIONS, READ, READ_EXECUTIONS, READ_SESSIONS
 from .channels_handler import ChannelsHandler
-from .clients import Clients
+from .client_registry import ClientRegistry
 from .kernel_handlers import (
     KernelActionHandler,
     KernelHandler,
@@ -26,7 +26,7 @@ from .kernel_handlers import (
 STANDARD_PREFIX = "exec/jupyter"
 _KERNEL = r"(?P<kernel_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 
-#: Paths below ``api``, as patterns, with the rights that each method needs. Messages need more: see `client_messages`.
+#: Paths below ``api``, as patterns, with the rights of each method. Messages need more: see `incoming_messages`.
 STANDARD_ROUTES: tuple[tuple[str, type[StandardHandler], dict[str, Access]], ...] = (
     ("/?", VersionHandler, {"GET": READ}),
     ("/status", StatusHandler, {"GET": READ_SESSIONS}),
@@ -43,7 +43,7 @@ STANDARD_ROUTES: tuple[tuple[str, type[StandardHandler], dict[str, Access]], ...
 
 
 def standard_rules(
-    services: Services, clients: Clients, prefix: str = f"/{STANDARD_PREFIX}"
+    services: Services, clients: ClientRegistry, prefix: str = f"/{STANDARD_PREFIX}"
 ) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
     """Return the routes as Tornado's rules below a path."""
     return [

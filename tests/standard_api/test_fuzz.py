@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from jupyter_exec_ext.protocol.kernel_messages import new_header
-from jupyter_exec_ext.standard_api.client_messages import RULES
+from jupyter_exec_ext.standard_api.incoming_messages import RULES
 from tests.support.bearers import mint
 from tests.support.full import scaled
 from tests.support.hosts import Host

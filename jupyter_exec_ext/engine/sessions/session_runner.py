@@ -30,7 +30,7 @@ from ..executions.runner import KernelRun
 from ..executions.shared_run import SharedKernelRun
 from ..kernels.session_kernel import SessionKernel
 from ..ports import Kernel, KernelExit, SessionFiles
-from .kernel_questions import KernelQuestions
+from .pending_kernel_requests import PendingKernelRequests
 from .session_late_output import SessionLateOutput
 from .session_watchers import SessionWatchers
 
@@ -119,7 +119,7 @@ class SessionRunner:
         self.revival: asyncio.Task[None] | None = None
         self.closing = False
         self.watchers = SessionWatchers()
-        self.questions = KernelQuestions(kernel)
+        self.questions = PendingKernelRequests(kernel)
         self._session_id = session.id
         self._kernel = kernel
         self._turn = KernelTurn(kernel)

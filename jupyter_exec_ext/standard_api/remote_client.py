@@ -28,8 +28,8 @@ from ..protocol.kernel_messages import KernelMessage
 from ..protocol.records_json import event_from_json
 from ..protocol.strict_json import loads_strict
 from ..server.gate import Access
-from .client_messages import ClientMessage, chosen_history, limited_history, needed_rights, read_client_message
-from .shown_messages import ShownMessage, end_messages, header_of, messages_of, note, refusal_content, status
+from .incoming_messages import IncomingMessage, chosen_history, limited_history, needed_rights, read_message
+from .outgoing_messages import OutgoingMessage, end_messages, header_of, messages_of, note, refusal_content, status
 
 # Requests that wait for the kernel, and messages of comms that wait for the client.
 _MAX_PENDING = 200
@@ -46,7 +46,7 @@ class Disconnected(Exception):
 class Connection(Protocol):
     """A client's WebSocket."""
 
-    async def send(self, message: ShownMessage) -> None:
+    async def send(self, message: OutgoingMessage) -> None:
         """Send a message, and return when there is room for more; raise `Disconnected` if the connection has ended."""
 
     async def require(self, access: Access) -> None:
@@ -56,7 +56,7 @@ class Connection(Protocol):
         """End the connection."""
 
 
-class ChannelClient:
+class RemoteClient:
     """A client of the kernel of one session, through one connection after another.
 
     Parameters
@@ -75,7 +75,7 @@ class ChannelClient:
         self._session_id = session_id
         self._connection: Connection | None = None
         self._is_connected = asyncio.Event()
-        self._requests: dict[str, ClientMessage] = {}  # of executions that this client has asked for, by their ids
+        self._requests: dict[str, IncomingMessage] = {}  # of executions that this client has asked for, by their ids
         self._asking: str | None = None  # the execution of this client that waits for input
         self._is_ending = False  # by this client
         self._unseen: asyncio.Queue[ExecutionHandle] = asyncio.Queue()
@@ -84,7 +84,7 @@ class ChannelClient:
         self._unwatch: Callable[[], None] | None = None
 
     async def connect(self, connection: Connection, caller: Caller) -> None:
-        """Use a connection from now on, in the place of the one before; raise as `MessageService.watch`."""
+        """Use a connection from now on, in the place of the one before; raise as `KernelMessageService.watch`."""
         self._caller = caller
         if self._unwatch is None:
             self._unwatch = await self._engine.messages.watch(self._caller, self._session_id, self)
@@ -113,7 +113,7 @@ class ChannelClient:
         if self._connection is not None:
             self._connection.cut_off(reason)
 
-    async def _send(self, message: ShownMessage) -> None:
+    async def _send(self, message: OutgoingMessage) -> None:
         """Send a message once, on the client's next connection if need be."""
         while True:
             await self._is_connected.wait()
@@ -131,19 +131,19 @@ class ChannelClient:
     async def handle(self, frame: str | bytes, *, is_v1: bool) -> None:
         """Handle a message of the client; one that cannot be read ends the connection."""
         try:
-            message = read_client_message(frame, is_v1=is_v1)
+            message = read_message(frame, is_v1=is_v1)
         except InvalidRequest as error:
             self._cut_off(error.message)
             return
         await self._answer(message, self._handle(message))
 
-    async def _answer(self, message: ClientMessage, work: Coroutine[Any, Any, None]) -> None:
+    async def _answer(self, message: IncomingMessage, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except ExecError as error:
             await self._refuse(message, error)
 
-    async def _handle(self, message: ClientMessage) -> None:
+    async def _handle(self, message: IncomingMessage) -> None:
         access, kind = needed_rights(message), message.msg_type
         if access is None or self._connection is None:
             raise Forbidden(f"{kind!r} on {message.channel!r} is not for clients of this API")
@@ -164,7 +164,7 @@ class ChannelClient:
         else:
             self._spawn(self._answer(message, self._ask(message)))
 
-    async def _execute(self, message: ClientMessage) -> None:
+    async def _execute(self, message: IncomingMessage) -> None:
         is_silent = message.flag("silent", default=False)
         expressions = message.expressions()
         if expressions and self._has_approvals():
@@ -184,13 +184,13 @@ class ChannelClient:
         self._requests[execution.record.id] = message
         self._queue(execution)
 
-    async def _answer_input(self, message: ClientMessage) -> None:
+    async def _answer_input(self, message: IncomingMessage) -> None:
         if self._asking is None:
             raise NoInputRequested("no code that this client has sent waits for input")
         await self._engine.answer_input(self._caller, self._asking, message.text("value"))
         self._asking = None
 
-    async def _ask(self, message: ClientMessage) -> None:
+    async def _ask(self, message: IncomingMessage) -> None:
         """Have the kernel answer a request."""
         is_history = message.msg_type == "history_request"
         content = limited_history(message.content) if is_history else message.content
@@ -198,10 +198,10 @@ class ChannelClient:
         answer = await self._engine.messages.ask(self._caller, self._session_id, message.msg_type, content)
         if is_history:
             answer = {**answer, "history": chosen_history(message.content, answer.get("history"))}
-        await self._send(ShownMessage(message.channel, message.reply_type, answer, message.header))
+        await self._send(OutgoingMessage(message.channel, message.reply_type, answer, message.header))
         await self._send(status("idle", message.header))
 
-    async def _shut_down(self, message: ClientMessage) -> None:
+    async def _shut_down(self, message: IncomingMessage) -> None:
         if message.is_restart:
             await self._engine.restart_session(self._caller, self._session_id)
         else:
@@ -215,7 +215,7 @@ class ChannelClient:
         if self._is_ending:
             await self._tell_end("the client has shut the kernel down")
 
-    async def _send_comm(self, message: ClientMessage) -> None:
+    async def _send_comm(self, message: IncomingMessage) -> None:
         if not self._may_use_comms():
             raise PolicyDenied(
                 "comms, which widgets use, run code that is in no record; a policy with 'allow_comms' and without "
@@ -231,16 +231,16 @@ class ChannelClient:
 
     # --- answers ---
 
-    async def _reply(self, message: ClientMessage, content: Mapping[str, Any]) -> None:
+    async def _reply(self, message: IncomingMessage, content: Mapping[str, Any]) -> None:
         await self._send(status("busy", message.header))
-        await self._send(ShownMessage(message.channel, message.reply_type, content, message.header))
+        await self._send(OutgoingMessage(message.channel, message.reply_type, content, message.header))
         await self._send(status("idle", message.header))
 
-    async def _refuse(self, message: ClientMessage, error: ExecError) -> None:
+    async def _refuse(self, message: IncomingMessage, error: ExecError) -> None:
         """Answer a request that is refused."""
         content = refusal_content(error)
         if message.msg_type == "execute_request":  # clients show what is on iopub
-            await self._send(ShownMessage("iopub", "error", content, message.header))
+            await self._send(OutgoingMessage("iopub", "error", content, message.header))
         if message.msg_type.endswith("_request"):
             await self._reply(message, content)
         else:
@@ -305,7 +305,7 @@ class ChannelClient:
             count = begun or execution.record.execution_count or 0
             if not is_silent:
                 content = {"code": execution.record.code, "execution_count": count}
-                await self._send(ShownMessage("iopub", "execute_input", content, header))
+                await self._send(OutgoingMessage("iopub", "execute_input", content, header))
 
     async def _show_end(self, execution: ExecutionHandle, header: Mapping[str, Any]) -> None:
         record = await execution.wait()
@@ -317,7 +317,7 @@ class ChannelClient:
             self._asking = None
         request = self._requests.pop(record.id, None)
         if request is not None:
-            await self._send(ShownMessage("shell", "execute_reply", reply, request.header))
+            await self._send(OutgoingMessage("shell", "execute_reply", reply, request.header))
         await self._send(status("idle", header))
 
     # --- the session, and its comms ---
@@ -336,7 +336,7 @@ class ChannelClient:
     def on_comm(self, message: KernelMessage) -> None:
         """Show a message of a comm, if the caller may use comms."""
         if self._may_use_comms():
-            self._spawn(self._send(ShownMessage(message.channel, message.msg_type, message.content, {})))
+            self._spawn(self._send(OutgoingMessage(message.channel, message.msg_type, message.content, {})))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside the rest; a client with too much of that is cut off."""

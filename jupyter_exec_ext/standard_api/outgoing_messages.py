@@ -1,6 +1,6 @@
 """Messages to clients on a kernel's WebSocket: an execution's events as Jupyter's protocol has them.
 
-Clients get what the execution's log has, so that the cap on output and the rest of its rules hold for them, too.
+ClientRegistry get what the execution's log has, so that the cap on output and the rest of its rules hold for them, too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NAMES = {
 
 
 @dataclass(frozen=True, slots=True)
-class ShownMessage:
+class OutgoingMessage:
     """A message to a client; `parent` is the header of the request that it is about."""
 
     channel: str
@@ -90,9 +90,9 @@ def header_of(execution: Execution, request: ExecutionRequest | None) -> Mapping
     }
 
 
-def status(state: str, parent: Mapping[str, Any]) -> ShownMessage:
+def status(state: str, parent: Mapping[str, Any]) -> OutgoingMessage:
     """Return a message about the kernel's state."""
-    return ShownMessage("iopub", "status", {"execution_state": state}, parent)
+    return OutgoingMessage("iopub", "status", {"execution_state": state}, parent)
 
 
 def error_content(name: str, value: str, traceback: str = "") -> dict[str, Any]:
@@ -105,14 +105,14 @@ def refusal_content(error: ExecError) -> dict[str, Any]:
     return {"status": "error", **error_content(type(error).__name__, error.message)}
 
 
-def note(text: str, parent: Mapping[str, Any]) -> ShownMessage:
+def note(text: str, parent: Mapping[str, Any]) -> OutgoingMessage:
     """Return a line of ours about a request, which clients show with its output."""
-    return ShownMessage("iopub", "stream", {"name": "stderr", "text": f"{text}\n"}, parent)
+    return OutgoingMessage("iopub", "stream", {"name": "stderr", "text": f"{text}\n"}, parent)
 
 
 def messages_of(
     event: OutputEvent | None, parent: Mapping[str, Any], *, is_silent: bool = False
-) -> Iterator[ShownMessage]:
+) -> Iterator[OutgoingMessage]:
     """Yield what clients get for one event of an execution, but for its end.
 
     Parameters
@@ -121,24 +121,24 @@ def messages_of(
         Whether the request wanted no result to be shown.
     """
     if isinstance(event, StreamEvent):
-        yield ShownMessage("iopub", "stream", {"name": event.name, "text": event.text}, parent)
+        yield OutgoingMessage("iopub", "stream", {"name": event.name, "text": event.text}, parent)
     elif isinstance(event, DisplayEvent):
         kind = "update_display_data" if event.update else "display_data"
         transient = {} if event.display_id is None else {"display_id": event.display_id}
-        yield ShownMessage(
+        yield OutgoingMessage(
             "iopub", kind, {"data": event.data, "metadata": event.metadata, "transient": transient}, parent
         )
     elif isinstance(event, ResultEvent):
         if not is_silent:
             content = {"data": event.data, "metadata": event.metadata, "execution_count": event.execution_count}
-            yield ShownMessage("iopub", "execute_result", content, parent)
+            yield OutgoingMessage("iopub", "execute_result", content, parent)
     elif isinstance(event, ClearEvent):
-        yield ShownMessage("iopub", "clear_output", {"wait": event.wait}, parent)
+        yield OutgoingMessage("iopub", "clear_output", {"wait": event.wait}, parent)
     elif isinstance(event, ErrorEvent):
         traceback = event.coloured_traceback or event.traceback
-        yield ShownMessage("iopub", "error", error_content(event.name, event.value, traceback), parent)
+        yield OutgoingMessage("iopub", "error", error_content(event.name, event.value, traceback), parent)
     elif isinstance(event, InputRequestEvent):
-        yield ShownMessage("stdin", "input_request", {"prompt": event.prompt, "password": event.password}, parent)
+        yield OutgoingMessage("stdin", "input_request", {"prompt": event.prompt, "password": event.password}, parent)
     elif isinstance(event, TruncatedEvent):
         left_out = event.truncated.stdout_bytes + event.truncated.stderr_bytes + event.truncated.display_bytes
         yield note(f"[{left_out} bytes of output were left out here]", parent)
@@ -150,7 +150,7 @@ def messages_of(
 
 def end_messages(
     execution: Execution, parent: Mapping[str, Any], expressions: Mapping[str, Any], *, is_aborted: bool
-) -> tuple[list[ShownMessage], dict[str, Any]]:
+) -> tuple[list[OutgoingMessage], dict[str, Any]]:
     """Return what clients get at an execution's end, and the content of the reply to the one that has asked for it.
 
     Parameters
@@ -169,5 +169,5 @@ def end_messages(
     else:
         name = _NAMES.get(execution.state, "Error")
         content = error_content(name, execution.reason or execution.state.value)
-        shown.append(ShownMessage("iopub", "error", content, parent))
+        shown.append(OutgoingMessage("iopub", "error", content, parent))
     return shown, {"status": "error", **reply, **content}

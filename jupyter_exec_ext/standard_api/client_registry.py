@@ -1,4 +1,4 @@
-"""Clients of the kernels of a server: who is connected to which, and those that may come back."""
+"""Registry of clients of kernels: who is connected to which, and those that may come back."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ..auth.caller import Caller
 from ..engine.engine import ExecEngine
 from ..errors import TooManySessions
 from ..protocol.records_json import utc_timestamp
-from .channel_client import ChannelClient, Connection
+from .remote_client import Connection, RemoteClient
 
 #: How long a client whose connection broke finds what it has missed.
-KEPT_SECONDS = 60.0
+RECONNECT_GRACE_SECONDS = 60.0
 _MAX_CLIENTS = 2000
 
 
@@ -25,7 +25,7 @@ class ClientKey(NamedTuple):
     name: str
 
 
-class Clients:
+class ClientRegistry:
     """The clients of all sessions.
 
     Parameters
@@ -45,7 +45,7 @@ class Clients:
         self._engine = engine
         self.allow_token_in_url = allow_token_in_url
         self.started_at = utc_timestamp(time.time())
-        self._clients: dict[ClientKey, ChannelClient] = {}
+        self._clients: dict[ClientKey, RemoteClient] = {}
         self._connections: dict[ClientKey, Connection] = {}
         self._timers: dict[ClientKey, asyncio.TimerHandle] = {}
 
@@ -53,7 +53,7 @@ class Clients:
         """Return how many clients are connected to a session's kernel."""
         return sum(key.session_id == session_id for key in self._connections)
 
-    async def connect(self, key: ClientKey, caller: Caller, connection: Connection) -> ChannelClient:
+    async def connect(self, key: ClientKey, caller: Caller, connection: Connection) -> RemoteClient:
         """Return the client of a connection.
 
         Raises
@@ -67,7 +67,7 @@ class Clients:
         if client is None:
             if len(self._clients) >= _MAX_CLIENTS:
                 raise TooManySessions(f"{_MAX_CLIENTS} clients are connected to this server's kernels already")
-            client = self._clients[key] = ChannelClient(self._engine, caller, key.session_id)
+            client = self._clients[key] = RemoteClient(self._engine, caller, key.session_id)
         self._stop_timer(key)
         self._connections[key] = connection
         try:
@@ -85,7 +85,7 @@ class Clients:
         del self._connections[key]
         client.disconnect(connection)
         self._stop_timer(key)
-        self._timers[key] = asyncio.get_running_loop().call_later(KEPT_SECONDS, self.forget, key)
+        self._timers[key] = asyncio.get_running_loop().call_later(RECONNECT_GRACE_SECONDS, self.forget, key)
 
     def forget(self, key: ClientKey) -> None:
         """Forget a client."""

@@ -15,7 +15,7 @@ from .session_watchers import SessionWatcher
 ANSWER_SECONDS = 600.0
 
 
-class MessageService:
+class KernelMessageService:
     """Messages between callers and the kernels of their sessions."""
 
     def __init__(self, sessions: SessionService, registry: SessionRegistry) -> None:
@@ -35,7 +35,7 @@ class MessageService:
     async def ask(
         self, caller: Caller, session_id: str, msg_type: str, content: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the content of the kernel's reply to a request; raise as `watch` and `KernelQuestions.ask`."""
+        """Return the content of the kernel's reply to a request; raise as `watch` and `PendingKernelRequests.ask`."""
         return await (await self._live(caller, session_id)).questions.ask(msg_type, content, ANSWER_SECONDS)
 
     async def send_comm(self, caller: Caller, session_id: str, msg_type: str, content: Mapping[str, Any]) -> None:

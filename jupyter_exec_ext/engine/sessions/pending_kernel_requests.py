@@ -18,7 +18,7 @@ from ..kernels.session_kernel import SessionKernel
 MAX_QUESTIONS = 64
 
 
-class KernelQuestions:
+class PendingKernelRequests:
     """Open questions to one session's kernel.
 
     Parameters

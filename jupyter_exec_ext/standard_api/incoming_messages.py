@@ -42,7 +42,7 @@ RULES: dict[tuple[str, str], Access] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ClientMessage:
+class IncomingMessage:
     """A message of a client.
 
     Parameters
@@ -103,7 +103,7 @@ class ClientMessage:
         return value
 
 
-def read_client_message(frame: str | bytes, *, is_v1: bool) -> ClientMessage:
+def read_message(frame: str | bytes, *, is_v1: bool) -> IncomingMessage:
     """Return the message in a frame of a WebSocket.
 
     Parameters
@@ -128,7 +128,7 @@ def read_client_message(frame: str | bytes, *, is_v1: bool) -> ClientMessage:
     if not fields["msg_type"] or not _MSG_ID.fullmatch(fields["msg_id"]):
         raise InvalidRequest("a header must have a 'msg_type', and a 'msg_id' of 1 to 255 visible ASCII characters")
     parent_id = parent.get("msg_id", "") if isinstance(parent, dict) else ""
-    return ClientMessage(channel[:16], fields, parent_id if isinstance(parent_id, str) else "", content)
+    return IncomingMessage(channel[:16], fields, parent_id if isinstance(parent_id, str) else "", content)
 
 
 def limited_history(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -174,7 +174,7 @@ def _matches(pattern: Any, item: Any) -> bool:
     return True
 
 
-def needed_rights(message: ClientMessage) -> Access | None:
+def needed_rights(message: IncomingMessage) -> Access | None:
     """Return the rights that a message needs; None for one that no client may send."""
     if message.is_restart:
         return CONTROL_EXECUTIONS
