@@ -6,7 +6,7 @@ import secrets
 
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from ..errors import ExecError
+from ..errors import ExecError, XSRFCheckFailed
 from ..protocol.kernel_messages import WEBSOCKET_PROTOCOL
 from ..server.gate import Access, check_access
 from .client_registry import ClientKey
@@ -31,17 +31,16 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
     _key: ClientKey
 
     async def get(self, kernel_id: str) -> None:
-        """Connect a client to a kernel."""
+        """Connect a client to a kernel; raise `XSRFCheckFailed` for a browser's login without a token."""
+        # A browser adds its cookies to a WebSocket of any page, and the page cannot add the header of the XSRF check.
+        if not self.token_authenticated:
+            raise XSRFCheckFailed("send a token; a WebSocket of this API takes no cookie")
         session = await self.find_session(kernel_id)
         name = self.get_query_argument("session_id", "")[:_MAX_NAME_CHARACTERS]
         self._has_name = bool(name)
         self._key = ClientKey(self.caller.principal, session.id, name or secrets.token_hex(8))
         self.hold_stream()
         await WebSocketHandler.get(self)
-
-    def check_origin(self, origin_to_satisfy_tornado: str = "") -> bool:
-        """Return True: the gate has checked the origin."""
-        return True
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
         """Choose the binary form of messages if it is offered."""
