@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..auth.caller import Caller
-from ..models import Execution, ExecutionRequest, KernelSpecInfo, Session, SessionRequest, SessionUsage
+from ..models import Execution, ExecutionRequest, KernelSpecInfo, Session, SessionRequest
 from ..system.removal import describe_leftovers
 from ..system.resources import keep_freed_memory
 from .access.caller_limits import Admission
@@ -61,7 +61,7 @@ class ExecEngine(EngineSettings):
 
     Attributes
     ----------
-    approvals, files, fresh, grants, history, hub_tokens, named, outputs, sessions, status, tokens
+    approvals, files, fresh, grants, history, hub_tokens, messages, named, outputs, sessions, status, tokens
         Services whose methods are verbs, too.
     audit : AuditTrail
         Records of who did what.
@@ -142,7 +142,8 @@ class ExecEngine(EngineSettings):
         self._executions = ExecutionService(
             settings, store, self.sessions, self._registry, self._admission, self.approvals, self.feed
         )
-        self.named, self.messages = NamedSessions(self._registry), KernelMessageService(self.sessions, self._registry)
+        self.named = NamedSessions(self._registry)
+        self.messages = KernelMessageService(self.sessions, self._registry, settings)
         self.fresh = FreshRuns(self.sessions, self._executions, self.background)
         self.files = FileService(self.sessions, locator, store.audit)
         self.outputs = OutputVerbs(store.executions, self._registry)
@@ -200,10 +201,6 @@ class ExecEngine(EngineSettings):
             If there is none that the caller may see.
         """
         return await self.sessions.get(caller, session_id, memory=memory)
-
-    async def session_usage(self, caller: Caller, session_id: str) -> SessionUsage:
-        """Return what a session's kernel has used over the last hour, and its limits."""
-        return await self.sessions.usage(caller, session_id)
 
     async def delete_session(self, caller: Caller, session_id: str) -> None:
         """Shut a session down; its executions end as cancelled."""

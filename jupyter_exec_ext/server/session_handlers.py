@@ -83,7 +83,7 @@ class SessionUsageHandler(ExecHandler):
     @web.authenticated
     async def get(self, session_id: str) -> None:
         """Read what the session's kernel has used over the last hour."""
-        self.answer(view_to_json(await self.engine.session_usage(self.caller, session_id)))
+        self.answer(view_to_json(await self.engine.sessions.usage(self.caller, session_id)))
 
 
 class SessionApprovedKindsHandler(ExecHandler):

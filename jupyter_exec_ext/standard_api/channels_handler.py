@@ -64,6 +64,8 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
             self._client = await self._clients.connect(self._key, self.caller, self)
         except ExecError as error:
             self._end(_POLICY, error.message)
+        if self.ws_connection is None:  # the connection has ended meanwhile, before there was a client to leave
+            self._leave()
 
     async def on_message(self, message: str | bytes) -> None:
         """Handle a message; the next one is read when it is done."""
@@ -71,7 +73,7 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
             return
         try:
             await self._client.handle(message, is_v1=self._is_v1)
-        except WebSocketClosedError:
+        except Disconnected:
             self.log.debug("the client of a kernel has gone (request %s)", self.request_id)
         except Exception:  # a defect of ours ends this connection alone
             self.log.exception("a message of a kernel's client failed (request %s)", self.request_id)
@@ -107,7 +109,8 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         """Release what the connection held."""
         self._unwatch()
         self._end_stream()
-        if self._client is not None and self._has_name:
-            self._clients.disconnect(self._key, self)
-        elif self._client is not None:  # nobody could come back to it
-            self._clients.forget(self._key)
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._client is not None:
+            self._clients.disconnect(self._key, self, may_return=self._has_name)

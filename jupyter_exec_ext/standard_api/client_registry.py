@@ -1,9 +1,10 @@
-"""Registry of clients of kernels: who is connected to which, and those that may come back."""
+"""Client registry: which clients are connected to which kernels, and which may come back."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from typing import NamedTuple
 
 from ..auth.caller import Caller
@@ -14,7 +15,7 @@ from .remote_client import Connection, RemoteClient
 
 #: How long a client whose connection broke finds what it has missed.
 RECONNECT_GRACE_SECONDS = 60.0
-_MAX_CLIENTS = 2000
+_MAX_CLIENTS, _MAX_CLIENTS_OF_A_TOKEN = 2000, 500
 
 
 class ClientKey(NamedTuple):
@@ -48,10 +49,11 @@ class ClientRegistry:
         self._clients: dict[ClientKey, RemoteClient] = {}
         self._connections: dict[ClientKey, Connection] = {}
         self._timers: dict[ClientKey, asyncio.TimerHandle] = {}
+        self._connected = Counter[str]()  # by session
 
     def count(self, session_id: str) -> int:
         """Return how many clients are connected to a session's kernel."""
-        return sum(key.session_id == session_id for key in self._connections)
+        return self._connected[session_id]
 
     async def connect(self, key: ClientKey, caller: Caller, connection: Connection) -> RemoteClient:
         """Return the client of a connection.
@@ -59,16 +61,20 @@ class ClientRegistry:
         Raises
         ------
         TooManySessions
-            If the server has too many clients.
+            If the server, or the token, has too many clients.
         SessionNotFound, SessionEnded
             If there is no such live session.
         """
         client = self._clients.get(key)
+        if client is not None and client.is_behind:
+            self.forget(key)
+            client = None
         if client is None:
-            if len(self._clients) >= _MAX_CLIENTS:
-                raise TooManySessions(f"{_MAX_CLIENTS} clients are connected to this server's kernels already")
+            self._require_place(key.principal)
             client = self._clients[key] = RemoteClient(self._engine, caller, key.session_id)
         self._stop_timer(key)
+        if key not in self._connections:
+            self._connected[key.session_id] += 1
         self._connections[key] = connection
         try:
             await client.connect(connection, caller)
@@ -77,23 +83,46 @@ class ClientRegistry:
             raise
         return client
 
-    def disconnect(self, key: ClientKey, connection: Connection) -> None:
-        """Note that a connection has ended; its client may come back for a while."""
+    def _require_place(self, principal: str) -> None:
+        of_token = sum(key.principal == principal for key in self._clients)
+        if len(self._clients) < _MAX_CLIENTS and of_token < _MAX_CLIENTS_OF_A_TOKEN:
+            return
+        raise TooManySessions(
+            f"this server has {len(self._clients)} clients of kernels, {of_token} of them with this token; the most "
+            f"are {_MAX_CLIENTS} and {_MAX_CLIENTS_OF_A_TOKEN}. A client whose connection broke counts for "
+            f"{RECONNECT_GRACE_SECONDS:g} s"
+        )
+
+    def disconnect(self, key: ClientKey, connection: Connection, *, may_return: bool) -> None:
+        """Note that a connection has ended.
+
+        Parameters
+        ----------
+        may_return : bool
+            Whether the client can come back. It then finds, for a while, what it has missed.
+        """
         client = self._clients.get(key)
         if client is None or self._connections.get(key) is not connection:
             return
-        del self._connections[key]
+        if not may_return or client.is_behind:
+            self.forget(key)
+            return
+        self._note_disconnected(key)
         client.disconnect(connection)
-        self._stop_timer(key)
         self._timers[key] = asyncio.get_running_loop().call_later(RECONNECT_GRACE_SECONDS, self.forget, key)
 
     def forget(self, key: ClientKey) -> None:
         """Forget a client."""
         self._stop_timer(key)
-        self._connections.pop(key, None)
+        self._note_disconnected(key)
         client = self._clients.pop(key, None)
         if client is not None:
             client.end()
+
+    def _note_disconnected(self, key: ClientKey) -> None:
+        if self._connections.pop(key, None) is not None:
+            self._connected[key.session_id] -= 1
+            self._connected += Counter()  # without those at 0
 
     def _stop_timer(self, key: ClientKey) -> None:
         timer = self._timers.pop(key, None)

@@ -1,4 +1,4 @@
-"""Messages of clients on a kernel's WebSocket: which there are, what each needs, and how they are read.
+"""Incoming messages on a kernel's WebSocket: which there are, what each needs, and how they are read.
 
 What is not in `RULES` is refused. A client's message is read as far as it is used, and nothing of it reaches the kernel
 but the content of the requests that are passed on.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any
 
 from ..errors import InvalidRequest
@@ -20,6 +21,7 @@ _MAX_CHARACTERS = 256
 _MSG_ID = re.compile(r"[!-~]{1,255}")
 _HEADER_FIELDS = ("msg_id", "session", "username", "date", "msg_type", "version")
 _MAX_EXPRESSIONS, _MAX_EXPRESSION_CHARACTERS = 20, 2000
+_MAX_PATTERN_CHARACTERS = 1000
 
 #: The rights that each message needs beside those for the WebSocket itself, by channel and type.
 RULES: dict[tuple[str, str], Access] = {
@@ -60,12 +62,12 @@ class IncomingMessage:
 
     @property
     def msg_type(self) -> str:
-        """The type."""
+        """Type of the message, such as ``execute_request``."""
         return self.header["msg_type"]
 
     @property
     def msg_id(self) -> str:
-        """The id."""
+        """Id of the message."""
         return self.header["msg_id"]
 
     @property
@@ -75,8 +77,13 @@ class IncomingMessage:
 
     @property
     def reply_type(self) -> str:
-        """The type of the reply."""
+        """Type of the reply."""
         return self.msg_type.removesuffix("_request") + "_reply"
+
+    @property
+    def is_silent(self) -> bool:
+        """True if it asks for an execution whose value is not shown; raises `InvalidRequest` as `flag`."""
+        return self.flag("silent", default=False)
 
     def text(self, name: str, default: str = "") -> str:
         """Return a text of the content; raise `InvalidRequest` if it is none."""
@@ -108,6 +115,8 @@ def read_message(frame: str | bytes, *, is_v1: bool) -> IncomingMessage:
 
     Parameters
     ----------
+    frame : str or bytes
+        The frame.
     is_v1 : bool
         Whether the sub-protocol ``v1.kernel.websocket.jupyter.org`` was selected.
 
@@ -131,7 +140,7 @@ def read_message(frame: str | bytes, *, is_v1: bool) -> IncomingMessage:
     return IncomingMessage(channel[:16], fields, parent_id if isinstance(parent_id, str) else "", content)
 
 
-def limited_history(content: Mapping[str, Any]) -> dict[str, Any]:
+def limit_history_request(content: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request for the kernel's history that reads this session's own alone.
 
     IPython has the history of all sessions in one file, which the other forms of the request read.
@@ -146,32 +155,35 @@ def limited_history(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def chosen_history(content: Mapping[str, Any], items: Any) -> list[Any]:
-    """Return what of a session's history, as the kernel has answered, a request has asked for."""
-    if not isinstance(items, list):
-        return []
-    kind, number = content.get("hist_access_type"), content.get("n")
+def select_history(content: Mapping[str, Any], items: Any) -> list[Any]:
+    """Return the items that a request has asked for, out of a session's history as the kernel has sent it."""
+    found = [item for item in items if _is_history_item(item)] if isinstance(items, list) else []
+    kind = content.get("hist_access_type")
     if kind == "range":
-        start, stop = content.get("start"), content.get("stop")
-        first = start if isinstance(start, int) else 0
-        last = stop if isinstance(stop, int) else None
-        lines = [item for item in items if isinstance(item, list) and len(item) > 1 and isinstance(item[1], int)]
-        return [item for item in lines if first <= item[1] and (last is None or item[1] < last)]
-    chosen = [item for item in items if kind != "search" or _matches(content.get("pattern"), item)]
-    return chosen[-number:] if isinstance(number, int) and number > 0 else chosen
+        first, stop = _number(content, "start") or 0, _number(content, "stop")
+        return [item for item in found if first <= item[1] and (stop is None or item[1] < stop)]
+    if kind == "search":
+        pattern = str(content.get("pattern") or "*")[:_MAX_PATTERN_CHARACTERS]
+        found = [item for item in found if fnmatchcase(_code_of(item), pattern)]
+        if content.get("unique") is True:
+            latest = {_code_of(item): item for item in found}
+            found = [item for item in found if latest[_code_of(item)] is item]
+    count = _number(content, "n")
+    return found if count is None else found[max(0, len(found) - max(0, count)) :]
 
 
-def _matches(pattern: Any, item: Any) -> bool:
-    """Return whether an item has the text of a pattern, whose stars stand for anything."""
-    text = item[2] if isinstance(item, list) and len(item) > 2 else ""
-    text = text[0] if isinstance(text, list) and text else text
-    position, shown = 0, text if isinstance(text, str) else ""
-    for part in str(pattern or "").split("*"):
-        position = shown.find(part, position)
-        if position < 0:
-            return False
-        position += len(part)
-    return True
+def _is_history_item(item: Any) -> bool:
+    return isinstance(item, list) and len(item) > 2 and isinstance(item[1], int)
+
+
+def _code_of(item: list[Any]) -> str:
+    code = item[2][0] if isinstance(item[2], list) and item[2] else item[2]  # with its value, if that was asked for
+    return code if isinstance(code, str) else ""
+
+
+def _number(content: Mapping[str, Any], name: str) -> int | None:
+    value = content.get(name)
+    return value if isinstance(value, int) else None
 
 
 def needed_rights(message: IncomingMessage) -> Access | None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from jupyter_server import __version__ as server_version
 from tornado import web
 
 from ..errors import InvalidRequest, KernelNotFound
-from ..models import Session, SessionRequest, SessionState
+from ..models import Session, SessionRequest
 from ..server.base_handler import ExecHandler
 from .client_registry import ClientRegistry
 from .kernel_ids import kernel_id_of
@@ -35,10 +36,9 @@ class StandardHandler(ExecHandler):
         move_token(self.request, allow_in_url=self._clients.allow_token_in_url)
         await super().prepare()
 
-    async def live_sessions(self) -> list[Session]:
+    async def live_sessions(self) -> Sequence[Session]:
         """Return the caller's sessions that have not ended."""
-        sessions = await self.engine.list_sessions(self.caller)
-        return [session for session in sessions if session.state is not SessionState.ENDED]
+        return await self.engine.list_sessions(self.caller)
 
     async def find_session(self, kernel_id: str) -> Session:
         """Return the session of a kernel; raise `KernelNotFound` if the caller has no such live session."""

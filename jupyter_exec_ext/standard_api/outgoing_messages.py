@@ -1,4 +1,4 @@
-"""Messages to clients on a kernel's WebSocket: an execution's events as Jupyter's protocol has them.
+"""Outgoing messages on a kernel's WebSocket: an execution's events as Jupyter's protocol has them.
 
 ClientRegistry get what the execution's log has, so that the cap on output and the rest of its rules hold for them, too.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..errors import ExecError
@@ -45,12 +45,19 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message to a client; `parent` is the header of the request that it is about."""
+    """A message to a client.
+
+    Parameters
+    ----------
+    parent : mapping
+        The header of the client's request that it belongs to; empty if it belongs to none.
+    """
 
     channel: str
     msg_type: str
     content: Mapping[str, Any]
     parent: Mapping[str, Any]
+    msg_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def frame(self, session: str, *, is_v1: bool) -> str | bytes:
         """Return it as a frame of a WebSocket.
@@ -59,13 +66,15 @@ class OutgoingMessage:
         ----------
         session : str
             The kernel's own session, as headers have it.
+        is_v1 : bool
+            Whether the frame is binary, as in the sub-protocol ``v1.kernel.websocket.jupyter.org``.
         """
-        header = new_header(self.msg_type, session, uuid.uuid4().hex)
+        header = new_header(self.msg_type, session, self.msg_id)
         if is_v1:
             return pack_message(self.channel, header, self.parent, dump_bytes(self.content))
         message = {
             "header": header,
-            "msg_id": header["msg_id"],
+            "msg_id": self.msg_id,
             "msg_type": self.msg_type,
             "parent_header": self.parent,
             "metadata": {},
@@ -76,7 +85,7 @@ class OutgoingMessage:
         return dumps(message)
 
 
-def header_of(execution: Execution, request: ExecutionRequest | None) -> Mapping[str, Any]:
+def request_header(execution: Execution, request: ExecutionRequest | None) -> Mapping[str, Any]:
     """Return the header of the message that has asked for an execution, or one for a request of another protocol."""
     if isinstance(request, JupyterExecutionRequest) and request.header:
         return request.header
@@ -90,33 +99,37 @@ def header_of(execution: Execution, request: ExecutionRequest | None) -> Mapping
     }
 
 
-def status(state: str, parent: Mapping[str, Any]) -> OutgoingMessage:
+def make_status(state: str, parent: Mapping[str, Any]) -> OutgoingMessage:
     """Return a message about the kernel's state."""
     return OutgoingMessage("iopub", "status", {"execution_state": state}, parent)
 
 
-def error_content(name: str, value: str, traceback: str = "") -> dict[str, Any]:
+def make_error(name: str, value: str, traceback: str = "") -> dict[str, Any]:
     """Return an error as ``error`` messages have it, and replies with a status beside it."""
     return {"ename": name, "evalue": value, "traceback": traceback.splitlines() or [f"{name}: {value}"]}
 
 
-def refusal_content(error: ExecError) -> dict[str, Any]:
+def make_refusal(error: ExecError) -> dict[str, Any]:
     """Return the content of a reply to a request that is refused."""
-    return {"status": "error", **error_content(type(error).__name__, error.message)}
+    return {"status": "error", **make_error(type(error).__name__, error.message)}
 
 
-def note(text: str, parent: Mapping[str, Any]) -> OutgoingMessage:
-    """Return a line of ours about a request, which clients show with its output."""
+def make_note(text: str, parent: Mapping[str, Any]) -> OutgoingMessage:
+    """Return a line about a request, which clients show with its output."""
     return OutgoingMessage("iopub", "stream", {"name": "stderr", "text": f"{text}\n"}, parent)
 
 
-def messages_of(
+def make_output(
     event: OutputEvent | None, parent: Mapping[str, Any], *, is_silent: bool = False
 ) -> Iterator[OutgoingMessage]:
-    """Yield what clients get for one event of an execution, but for its end.
+    """Yield the messages for one event of an execution, but for its end.
 
     Parameters
     ----------
+    event : OutputEvent or None
+        The event; None for one that this version does not know, which has no message.
+    parent : mapping
+        The header of the request.
     is_silent : bool
         Whether the request wanted no result to be shown.
     """
@@ -136,25 +149,31 @@ def messages_of(
         yield OutgoingMessage("iopub", "clear_output", {"wait": event.wait}, parent)
     elif isinstance(event, ErrorEvent):
         traceback = event.coloured_traceback or event.traceback
-        yield OutgoingMessage("iopub", "error", error_content(event.name, event.value, traceback), parent)
+        yield OutgoingMessage("iopub", "error", make_error(event.name, event.value, traceback), parent)
     elif isinstance(event, InputRequestEvent):
         yield OutgoingMessage("stdin", "input_request", {"prompt": event.prompt, "password": event.password}, parent)
     elif isinstance(event, TruncatedEvent):
         left_out = event.truncated.stdout_bytes + event.truncated.stderr_bytes + event.truncated.display_bytes
-        yield note(f"[{left_out} bytes of output were left out here]", parent)
+        yield make_note(f"[{left_out} bytes of output were left out here]", parent)
     elif isinstance(event, SessionStateLostEvent):
-        yield note(f"Variables are gone, since {event.reason}; this code runs in a fresh kernel.", parent)
+        yield make_note(f"Variables are gone, since {event.reason}; this code runs in a fresh kernel.", parent)
     elif isinstance(event, UnresponsiveEvent):
-        yield note(f"The kernel is hung: {event.reason}.", parent)
+        yield make_note(f"The kernel is hung: {event.reason}.", parent)
 
 
-def end_messages(
+def make_end(
     execution: Execution, parent: Mapping[str, Any], expressions: Mapping[str, Any], *, is_aborted: bool
 ) -> tuple[list[OutgoingMessage], dict[str, Any]]:
-    """Return what clients get at an execution's end, and the content of the reply to the one that has asked for it.
+    """Return the messages for an execution's end, and the content of the reply to its request.
 
     Parameters
     ----------
+    execution : Execution
+        The execution, which has ended.
+    parent : mapping
+        The header of the request.
+    expressions : mapping
+        The values of the request's ``user_expressions``.
     is_aborted : bool
         Whether it was not run because a request before it had failed.
     """
@@ -165,9 +184,9 @@ def end_messages(
         return [], {"status": "aborted", **reply}
     shown = []
     if execution.error is not None:
-        content = error_content(execution.error.name, execution.error.value, execution.error.traceback)
+        content = make_error(execution.error.name, execution.error.value, execution.error.traceback)
     else:
         name = _NAMES.get(execution.state, "Error")
-        content = error_content(name, execution.reason or execution.state.value)
+        content = make_error(name, execution.reason or execution.state.value)
         shown.append(OutgoingMessage("iopub", "error", content, parent))
     return shown, {"status": "error", **reply, **content}

@@ -1,46 +1,34 @@
-"""Client of a session's kernel: takes its requests to the session, and shows it what happens there.
+"""Remote client of a session's kernel: the server's side of one client, through one WebSocket after another.
 
-What it gets comes from the executions' logs, which are read at its pace. So a client that stops reading costs no
-memory, and one whose connection breaks gets the rest when it comes back.
+It takes the client's requests to the session. What happens there is shown by `execution_display`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
 from ..auth.caller import Caller
 from ..engine.engine import ExecEngine
-from ..engine.executions.live_execution import ExecutionHandle, LiveExecution, follow
-from ..engine.sessions.execution_queue import ABORTED
+from ..engine.executions.live_execution import LiveExecution
 from ..errors import ExecError, Forbidden, InvalidRequest, NoInputRequested, PolicyDenied
-from ..models import (
-    EndEvent,
-    ExecutionState,
-    InputRequestEvent,
-    JupyterExecutionRequest,
-    Session,
-    SessionState,
-    StateEvent,
-)
+from ..models import JupyterExecutionRequest, Session, SessionState
 from ..protocol.kernel_messages import KernelMessage
-from ..protocol.records_json import event_from_json
-from ..protocol.strict_json import loads_strict
+from ..protocol.strict_json import dump_bytes
 from ..server.gate import Access
-from .incoming_messages import IncomingMessage, chosen_history, limited_history, needed_rights, read_message
-from .outgoing_messages import OutgoingMessage, end_messages, header_of, messages_of, note, refusal_content, status
+from .execution_display import ExecutionDisplay, ReadsTooSlowly
+from .incoming_messages import IncomingMessage, limit_history_request, needed_rights, read_message, select_history
+from .outgoing_messages import OutgoingMessage, make_note, make_refusal, make_status
 
 # Requests that wait for the kernel, and messages of comms that wait for the client.
 _MAX_PENDING = 200
-# Executions that the client has not been shown yet. Beyond, it reads too slowly to follow.
-_MAX_UNSEEN = 2000
-# A kernel says at once that it has begun. One that never does must not hold back its output.
-_BEGIN_SECONDS = 1.0
+# Size of the messages of comms that wait for the client.
+_MAX_PENDING_BYTES = 16 * 1024 * 1024
 
 
 class Disconnected(Exception):
-    """The client's connection has ended."""
+    """The client's connection has ended, or the client is forgotten."""
 
 
 class Connection(Protocol):
@@ -57,7 +45,9 @@ class Connection(Protocol):
 
 
 class RemoteClient:
-    """A client of the kernel of one session, through one connection after another.
+    """A client of the kernel of one session.
+
+    What comes while its connection is broken waits for the next one.
 
     Parameters
     ----------
@@ -67,43 +57,54 @@ class RemoteClient:
         Who it is.
     session_id : str
         The session.
+
+    Attributes
+    ----------
+    is_behind : bool
+        True if the client cannot be shown everything any more. It is not to be connected again.
     """
 
     def __init__(self, engine: ExecEngine, caller: Caller, session_id: str) -> None:
+        self.is_behind = False
         self._engine = engine
         self._caller = caller
         self._session_id = session_id
         self._connection: Connection | None = None
-        self._is_connected = asyncio.Event()
-        self._requests: dict[str, IncomingMessage] = {}  # of executions that this client has asked for, by their ids
-        self._asking: str | None = None  # the execution of this client that waits for input
-        self._is_ending = False  # by this client
-        self._unseen: asyncio.Queue[ExecutionHandle] = asyncio.Queue()
-        self._unseen_ids: set[str] = set()
+        self._may_send = asyncio.Event()
+        self._has_ended = False
+        self._shuts_down = False
+        self._display = ExecutionDisplay(self._send, self._cut_off, engine.log)
         self._tasks: set[asyncio.Task[None]] = set()
+        self._pending_bytes = 0
         self._unwatch: Callable[[], None] | None = None
 
     async def connect(self, connection: Connection, caller: Caller) -> None:
-        """Use a connection from now on, in the place of the one before; raise as `KernelMessageService.watch`."""
+        """Use a connection from now on, in the place of the one before.
+
+        Raises
+        ------
+        SessionNotFound, SessionEnded
+            If there is no such live session.
+        """
         self._caller = caller
         if self._unwatch is None:
             self._unwatch = await self._engine.messages.watch(self._caller, self._session_id, self)
-            self._spawn(self._show_executions())
+            self._start(self._display.run())
         if self._connection is not None:
             self._connection.cut_off("the client has connected again")
         self._connection = connection
-        self._is_connected.set()
+        self._may_send.set()
 
-    def disconnect(self, connection: Connection) -> bool:
-        """Keep what comes for the client's next connection; return False if it has one already."""
-        if self._connection is not connection:
-            return False
-        self._connection = None
-        self._is_connected.clear()
-        return True
+    def disconnect(self, connection: Connection) -> None:
+        """Keep what comes for the client's next connection, unless it has that already."""
+        if self._connection is connection:
+            self._connection = None
+            self._may_send.clear()
 
     def end(self) -> None:
-        """Forget the client. What it has asked for goes on."""
+        """Forget the client. The executions that it has asked for go on."""
+        self._has_ended = True
+        self._may_send.set()
         if self._unwatch is not None:
             self._unwatch()
         for task in self._tasks:
@@ -113,12 +114,18 @@ class RemoteClient:
         if self._connection is not None:
             self._connection.cut_off(reason)
 
+    def _fall_behind(self, reason: str) -> None:
+        """Give the client up, connected or not: from now on it would miss something."""
+        self.is_behind = True
+        self._cut_off(reason)
+
     async def _send(self, message: OutgoingMessage) -> None:
         """Send a message once, on the client's next connection if need be."""
         while True:
-            await self._is_connected.wait()
+            await self._may_send.wait()
             connection = self._connection
-            assert connection is not None  # as long as the event is set
+            if self._has_ended or connection is None:
+                raise Disconnected
             try:
                 await connection.send(message)
             except Disconnected:
@@ -129,24 +136,32 @@ class RemoteClient:
     # --- requests of the client ---
 
     async def handle(self, frame: str | bytes, *, is_v1: bool) -> None:
-        """Handle a message of the client; one that cannot be read ends the connection."""
+        """Handle a message of the client; one that cannot be read ends the connection.
+
+        Raises
+        ------
+        Disconnected
+            If nobody waits for the answer any more.
+        """
         try:
             message = read_message(frame, is_v1=is_v1)
         except InvalidRequest as error:
             self._cut_off(error.message)
             return
-        await self._answer(message, self._handle(message))
+        await self._answer(message, self._handle)
 
-    async def _answer(self, message: IncomingMessage, work: Coroutine[Any, Any, None]) -> None:
+    async def _answer(self, message: IncomingMessage, handle: Callable[[IncomingMessage], Awaitable[None]]) -> None:
         try:
-            await work
+            await handle(message)
         except ExecError as error:
             await self._refuse(message, error)
 
     async def _handle(self, message: IncomingMessage) -> None:
         access, kind = needed_rights(message), message.msg_type
-        if access is None or self._connection is None:
+        if access is None:
             raise Forbidden(f"{kind!r} on {message.channel!r} is not for clients of this API")
+        if self._connection is None:
+            raise Disconnected
         await self._connection.require(access)
         if kind == "execute_request":
             await self._execute(message)
@@ -156,16 +171,15 @@ class RemoteClient:
             await self._engine.interrupt_session(self._caller, self._session_id)
             await self._reply(message, {"status": "ok"})
         elif kind == "shutdown_request":
-            self._spawn(self._answer(message, self._shut_down(message)))
+            self._start(self._answer(message, self._shut_down))
         elif kind == "comm_info_request" and not self._may_use_comms():
             await self._reply(message, {"status": "ok", "comms": {}})
         elif message.channel == "shell" and not kind.endswith("_request"):
             await self._send_comm(message)
         else:
-            self._spawn(self._answer(message, self._ask(message)))
+            self._start(self._answer(message, self._ask))
 
     async def _execute(self, message: IncomingMessage) -> None:
-        is_silent = message.flag("silent", default=False)
         expressions = message.expressions()
         if expressions and self._has_approvals():
             raise PolicyDenied("'user_expressions' are refused under a policy with approvals: nobody would see them")
@@ -173,47 +187,51 @@ class RemoteClient:
             message.text("code"),
             # Without the right to answer, its code would wait in vain.
             allow_input=message.flag("allow_stdin", default=True) and "executions:control" in self._caller.scopes,
-            store_history=message.flag("store_history", default=True) and not is_silent,
+            store_history=message.flag("store_history", default=True) and not message.is_silent,
             user_expressions=expressions,
-            is_silent=is_silent,
+            is_silent=message.is_silent,
             stops_on_error=message.flag("stop_on_error", default=True),
             header=message.header,
         )
         # With the message's id as its key, a message that is sent again is not run again.
         execution = await self._engine.execute(self._caller, self._session_id, request, message.msg_id)
-        self._requests[execution.record.id] = message
-        self._queue(execution)
+        try:
+            self._display.add(execution, message)
+        except ReadsTooSlowly:
+            self._fall_behind("the client reads too slowly to follow the session")
 
     async def _answer_input(self, message: IncomingMessage) -> None:
-        if self._asking is None:
-            raise NoInputRequested("no code that this client has sent waits for input")
-        await self._engine.answer_input(self._caller, self._asking, message.text("value"))
-        self._asking = None
+        prompt = self._display.prompt
+        # Some clients do not name the prompt that they answer.
+        if prompt is None or message.parent_id not in ("", prompt.msg_id):
+            raise NoInputRequested("no code that this client has sent waits for this input")
+        await self._engine.answer_input(self._caller, prompt.execution_id, message.text("value"))
+        self._display.prompt = None
 
     async def _ask(self, message: IncomingMessage) -> None:
         """Have the kernel answer a request."""
         is_history = message.msg_type == "history_request"
-        content = limited_history(message.content) if is_history else message.content
-        await self._send(status("busy", message.header))
+        content = limit_history_request(message.content) if is_history else message.content
+        await self._send(make_status("busy", message.header))
         answer = await self._engine.messages.ask(self._caller, self._session_id, message.msg_type, content)
         if is_history:
-            answer = {**answer, "history": chosen_history(message.content, answer.get("history"))}
+            answer = {**answer, "history": select_history(message.content, answer.get("history"))}
         await self._send(OutgoingMessage(message.channel, message.reply_type, answer, message.header))
-        await self._send(status("idle", message.header))
+        await self._send(make_status("idle", message.header))
 
     async def _shut_down(self, message: IncomingMessage) -> None:
         if message.is_restart:
             await self._engine.restart_session(self._caller, self._session_id)
         else:
-            self._is_ending = True
+            self._shuts_down = True
             try:
                 await self._engine.delete_session(self._caller, self._session_id)
             except ExecError:
-                self._is_ending = False
+                self._shuts_down = False
                 raise
         await self._reply(message, {"status": "ok", "restart": message.is_restart})
-        if self._is_ending:
-            await self._tell_end("the client has shut the kernel down")
+        if self._shuts_down:
+            await self._send_end("the client has shut the kernel down")
 
     async def _send_comm(self, message: IncomingMessage) -> None:
         if not self._may_use_comms():
@@ -221,7 +239,9 @@ class RemoteClient:
                 "comms, which widgets use, run code that is in no record; a policy with 'allow_comms' and without "
                 "approvals lets clients use them"
             )
-        await self._engine.messages.send_comm(self._caller, self._session_id, message.msg_type, message.content)
+        await self._engine.messages.send_comm(
+            self._caller, self._session_id, message.msg_type, message.content, message.header
+        )
 
     def _has_approvals(self) -> bool:
         return any(policy.approval.mode != "never" for policy in self._caller.policies)
@@ -232,117 +252,62 @@ class RemoteClient:
     # --- answers ---
 
     async def _reply(self, message: IncomingMessage, content: Mapping[str, Any]) -> None:
-        await self._send(status("busy", message.header))
+        await self._send(make_status("busy", message.header))
         await self._send(OutgoingMessage(message.channel, message.reply_type, content, message.header))
-        await self._send(status("idle", message.header))
+        await self._send(make_status("idle", message.header))
 
     async def _refuse(self, message: IncomingMessage, error: ExecError) -> None:
         """Answer a request that is refused."""
-        content = refusal_content(error)
+        content = make_refusal(error)
         if message.msg_type == "execute_request":  # clients show what is on iopub
             await self._send(OutgoingMessage("iopub", "error", content, message.header))
         if message.msg_type.endswith("_request"):
             await self._reply(message, content)
         else:
-            await self._send(note(error.message, message.header))
+            await self._send(make_note(error.message, message.header))
 
-    # --- executions, by whomever their code was sent ---
+    # --- what happens in the session ---
 
     def on_execution(self, execution: LiveExecution) -> None:
-        """Show an execution when those before it were shown."""
-        self._queue(execution)
-
-    def _queue(self, execution: ExecutionHandle) -> None:
-        if execution.record.id in self._unseen_ids:
-            return
-        if len(self._unseen_ids) >= _MAX_UNSEEN:
-            self._cut_off("the client reads too slowly to follow the session")
-            return
-        self._unseen_ids.add(execution.record.id)
-        self._unseen.put_nowait(execution)
-
-    async def _show_executions(self) -> None:
-        while True:
-            execution = await self._unseen.get()
-            try:
-                await self._show(execution)
-            except Exception:  # its log may be gone; the client cannot be shown it, and the next one can
-                self._engine.log.exception("execution %s could not be shown to a client", execution.record.id)
-                self._cut_off("the server failed to show an execution; its log has the details")
-            finally:
-                self._unseen_ids.discard(execution.record.id)
-
-    async def _show(self, execution: ExecutionHandle) -> None:
-        """Show one execution to its end, and reply to its request if it was this client's."""
-        asked = execution.request if isinstance(execution, LiveExecution) else None
-        request = self._requests.get(execution.record.id)
-        header = request.header if request is not None else header_of(execution.record, asked)
-        is_silent = isinstance(asked, JupyterExecutionRequest) and asked.is_silent
-        async for batch in follow(execution.log):
-            for entry in batch:
-                # Of the end, the record is at hand, and the line may be long.
-                event = None if entry.type == EndEvent.type else event_from_json(loads_strict(entry.line))
-                if isinstance(event, StateEvent):
-                    await self._show_state(execution, event.state, header, is_silent)
-                    continue
-                if isinstance(event, InputRequestEvent):
-                    if request is None:  # the one who has sent the code answers
-                        continue
-                    self._asking = execution.record.id
-                for shown in messages_of(event, header, is_silent=is_silent):
-                    await self._send(shown)
-        await self._show_end(execution, header)
-
-    async def _show_state(
-        self, execution: ExecutionHandle, state: ExecutionState, header: Mapping[str, Any], is_silent: bool
-    ) -> None:
-        if state is ExecutionState.AWAITING_APPROVAL:
-            await self._send(status("busy", header))
-            await self._send(note("This code waits for a person's approval.", header))
-        elif state is ExecutionState.RUNNING:
-            await self._send(status("busy", header))
-            begun = await execution.begun(_BEGIN_SECONDS) if isinstance(execution, LiveExecution) else None
-            count = begun or execution.record.execution_count or 0
-            if not is_silent:
-                content = {"code": execution.record.code, "execution_count": count}
-                await self._send(OutgoingMessage("iopub", "execute_input", content, header))
-
-    async def _show_end(self, execution: ExecutionHandle, header: Mapping[str, Any]) -> None:
-        record = await execution.wait()
-        values = execution.user_expressions if isinstance(execution, LiveExecution) else {}
-        shown, reply = end_messages(record, header, values, is_aborted=record.reason == ABORTED)
-        for message in shown:
-            await self._send(message)
-        if self._asking == record.id:
-            self._asking = None
-        request = self._requests.pop(record.id, None)
-        if request is not None:
-            await self._send(OutgoingMessage("shell", "execute_reply", reply, request.header))
-        await self._send(status("idle", header))
-
-    # --- the session, and its comms ---
+        """Show an execution, by whomever its code was sent."""
+        try:
+            self._display.add(execution)
+        except ReadsTooSlowly:
+            self._fall_behind("the client reads too slowly to follow the session")
 
     def on_record(self, record: Session) -> None:
         """Show that the kernel is restarted, or gone."""
         if record.state is SessionState.RESTARTING:
-            self._spawn(self._send(status("restarting", {})))
-        elif record.state is SessionState.ENDED and not self._is_ending:
-            self._spawn(self._tell_end(record.ended_reason or "the session has ended"))
+            self._start(self._send(make_status("restarting", {})))
+        elif record.state is SessionState.ENDED and not self._shuts_down:
+            self._start(self._send_end(record.ended_reason or "the session has ended"))
 
-    async def _tell_end(self, reason: str) -> None:
-        await self._send(status("dead", {}))
+    async def _send_end(self, reason: str) -> None:
+        await self._send(make_status("dead", {}))
         self._cut_off(reason)
 
-    def on_comm(self, message: KernelMessage) -> None:
-        """Show a message of a comm, if the caller may use comms."""
-        if self._may_use_comms():
-            self._spawn(self._send(OutgoingMessage(message.channel, message.msg_type, message.content, {})))
+    def on_comm_output(self, message: KernelMessage, parent: Mapping[str, str]) -> None:
+        """Show a message of a comm, or what the kernel sends for one, if the caller may use comms."""
+        if not self._may_use_comms():
+            return
+        size_bytes = len(dump_bytes(message.content))
+        if self._pending_bytes + size_bytes > _MAX_PENDING_BYTES:
+            self._fall_behind("the client reads too slowly to follow the session's widgets")
+            return
+        self._pending_bytes += size_bytes
+        self._start(self._send_comm_output(message, parent, size_bytes))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something beside the rest; a client with too much of that is cut off."""
-        if len(self._tasks) >= _MAX_PENDING:
+    async def _send_comm_output(self, message: KernelMessage, parent: Mapping[str, str], size_bytes: int) -> None:
+        try:
+            await self._send(OutgoingMessage("iopub", message.msg_type, message.content, parent))
+        finally:
+            self._pending_bytes -= size_bytes
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something beside the rest; a client with too much of that is given up."""
+        if len(self._tasks) >= _MAX_PENDING or self._has_ended:
             work.close()
-            self._cut_off("too many requests and messages wait for this client")
+            self._fall_behind("too many requests and messages wait for this client")
             return
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)

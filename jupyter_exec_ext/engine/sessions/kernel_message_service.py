@@ -1,4 +1,4 @@
-"""Message service: what clients of Jupyter's own protocol do with a session beside running code in it."""
+"""Kernel message service: what clients of Jupyter's own protocol do with a session beside running code in it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...auth.caller import Caller
-from .live_session import LiveSession, ended_error
+from ..access.caller_limits import EffectiveLimits
+from ..settings import EngineSettings
 from .session_registry import SessionRegistry
 from .session_service import SessionService
 from .session_watchers import SessionWatcher
@@ -18,36 +19,44 @@ ANSWER_SECONDS = 600.0
 class KernelMessageService:
     """Messages between callers and the kernels of their sessions."""
 
-    def __init__(self, sessions: SessionService, registry: SessionRegistry) -> None:
+    def __init__(self, sessions: SessionService, registry: SessionRegistry, settings: EngineSettings) -> None:
         self._sessions = sessions
         self._registry = registry
+        self._settings = settings
 
     async def watch(self, caller: Caller, session_id: str, watcher: SessionWatcher) -> Callable[[], None]:
-        """Tell a watcher what happens in a session; return a function that ends that.
+        """Notify a watcher of what happens in a session; return a function that ends that.
+
+        The first are the executions that have not ended.
 
         Raises
         ------
         SessionNotFound, SessionEnded
             If there is no such live session.
         """
-        return (await self._live(caller, session_id)).watchers.add(watcher)
+        live = await self._sessions.get_live(caller, session_id)
+        for execution in self._registry.executions_of(session_id):
+            watcher.on_execution(execution)
+        return live.watchers.add(watcher)
 
     async def ask(
         self, caller: Caller, session_id: str, msg_type: str, content: Mapping[str, Any]
     ) -> Mapping[str, Any]:
         """Return the content of the kernel's reply to a request; raise as `watch` and `PendingKernelRequests.ask`."""
-        return await (await self._live(caller, session_id)).questions.ask(msg_type, content, ANSWER_SECONDS)
+        live = await self._sessions.get_live(caller, session_id)
+        return await live.requests.ask(msg_type, content, ANSWER_SECONDS)
 
-    async def send_comm(self, caller: Caller, session_id: str, msg_type: str, content: Mapping[str, Any]) -> None:
-        """Send a message of a comm to the kernel; raise as `watch`."""
-        live = await self._live(caller, session_id)
-        await live.kernel.ensure()
-        assert live.kernel.connection is not None  # of `ensure`
-        live.kernel.connection.send("shell", msg_type, content)
+    async def send_comm(
+        self, caller: Caller, session_id: str, msg_type: str, content: Mapping[str, Any], header: Mapping[str, str]
+    ) -> None:
+        """Send a message of a comm to the kernel; raise as `watch` and `PendingKernelRequests.send_comm`.
 
-    async def _live(self, caller: Caller, session_id: str) -> LiveSession:
-        record = await self._sessions.get(caller, session_id)
-        live = self._registry.sessions.get(session_id)
-        if live is None or live.is_closing:
-            raise ended_error(record)
-        return live
+        Parameters
+        ----------
+        header : mapping
+            The header of the caller's message. What the kernel sends in return has it as its parent.
+        """
+        live = await self._sessions.get_live(caller, session_id)
+        await live.requests.send_comm(
+            msg_type, content, header, max_output_bytes=EffectiveLimits(self._settings, caller).output_bytes
+        )

@@ -72,7 +72,7 @@ class LiveSession:
         self._runner = runner = SessionRunner(
             record, kernel, files=files, late_output=late_output, limits=limits, log=log
         )
-        self.watchers, self.questions = runner.watchers, runner.questions
+        self.watchers, self.requests = runner.watchers, runner.requests
         kernel.receiver, kernel.owner = runner, self
         self._files = files
         self._store = store

@@ -97,8 +97,10 @@ class SessionRunner:
         Whether any code of the session has been sent to a kernel.
     revival : asyncio.Task or None
         Start of a fresh kernel after the last one was lost.
-    watchers, questions
-        Those who watch the session, and the open questions to its kernel.
+    watchers : SessionWatchers
+        Those who watch the session.
+    requests : PendingKernelRequests
+        Requests to its kernel beside the code.
     closing : bool
         Set when the session ends: a lost kernel is not replaced any more.
     """
@@ -119,7 +121,7 @@ class SessionRunner:
         self.revival: asyncio.Task[None] | None = None
         self.closing = False
         self.watchers = SessionWatchers()
-        self.questions = PendingKernelRequests(kernel)
+        self.requests = PendingKernelRequests(kernel, self.watchers)
         self._session_id = session.id
         self._kernel = kernel
         self._turn = KernelTurn(kernel)
@@ -136,10 +138,10 @@ class SessionRunner:
 
     def on_message(self, message: KernelMessage) -> None:
         """Handle a message: the run's own, or late output of an earlier one."""
-        if self.questions.take_in(message):
+        if self.requests.on_message(message):
             return
         if message.channel == "iopub" and message.msg_type.startswith("comm_"):
-            self.watchers.on_comm(message)
+            self.watchers.on_comm_output(message, {})
         elif self.run is None or not self.run.on_message(message):
             self._late_output.on_message(message)
 
@@ -150,7 +152,7 @@ class SessionRunner:
 
     def on_exit(self, exit_: KernelExit) -> None:
         """Handle the end of the kernel's process."""
-        self.questions.fail_all()
+        self.requests.fail_all()
         if self.run is not None:
             self.run.on_exit(exit_)  # reads what is left, and `execute` disconnects
             return
@@ -164,7 +166,7 @@ class SessionRunner:
     def forget_exit(self) -> None:
         """Report no state loss: the caller that restarts a session knows that its state is gone."""
         self._exit_between_runs = None
-        self.questions.fail_all()  # the process that they were sent to is gone
+        self.requests.fail_all()  # the process that they were sent to is gone
 
     # --- executions ---
 

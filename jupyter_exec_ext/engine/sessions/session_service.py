@@ -99,7 +99,7 @@ class SessionService:
         return (await self._measured([record]))[0] if memory else record
 
     async def usage(self, caller: Caller, session_id: str) -> SessionUsage:
-        """Return what a session has used over the last hour; see `ExecEngine.session_usage`."""
+        """Return what a session's kernel has used over the last hour, and its limits."""
         await self.get(caller, session_id)
         return await self._usage.usage(session_id)
 

@@ -1,8 +1,8 @@
-"""Watchers of one session: those who show what happens in it at once, such as clients of Jupyter's protocol."""
+"""Watchers of one session, which show what happens in it at once, as clients of Jupyter's protocol do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from ...models import Session
@@ -19,32 +19,38 @@ class SessionWatcher(Protocol):
     def on_record(self, record: Session) -> None:
         """Learn of the session's record, which has changed."""
 
-    def on_comm(self, message: KernelMessage) -> None:
-        """Learn of a message that belongs to a comm, such as that of a widget."""
+    def on_comm_output(self, message: KernelMessage, parent: Mapping[str, str]) -> None:
+        """Learn of a message of a comm, such as a widget's, or of what the kernel sends for one.
+
+        Parameters
+        ----------
+        parent : mapping
+            The header of the client's message that has caused it; empty if there is none.
+        """
 
 
 class SessionWatchers:
-    """The watchers of one session, which are told at once."""
+    """The watchers of one session."""
 
     def __init__(self) -> None:
         self._watchers: list[SessionWatcher] = []
 
     def add(self, watcher: SessionWatcher) -> Callable[[], None]:
-        """Tell a watcher from now on; return a function that ends that."""
+        """Notify a watcher from now on; return a function that ends that."""
         self._watchers.append(watcher)
         return lambda: self._watchers.remove(watcher) if watcher in self._watchers else None
 
     def on_execution(self, execution: LiveExecution) -> None:
-        """Tell all of an execution."""
+        """Pass on an execution."""
         for watcher in [*self._watchers]:
             watcher.on_execution(execution)
 
     def on_record(self, record: Session) -> None:
-        """Tell all of the record."""
+        """Pass on the record."""
         for watcher in [*self._watchers]:
             watcher.on_record(record)
 
-    def on_comm(self, message: KernelMessage) -> None:
-        """Tell all of a message of a comm."""
+    def on_comm_output(self, message: KernelMessage, parent: Mapping[str, str]) -> None:
+        """Pass on a message of a comm, or what the kernel sends for one."""
         for watcher in [*self._watchers]:
-            watcher.on_comm(message)
+            watcher.on_comm_output(message, parent)

@@ -51,7 +51,7 @@ async def test_what_lives_on_another_server_is_refused_with_its_name(servers: tu
         second.execute(ME, session, ExecutionRequest("1")),
         second.interrupt_session(ME, session),
         second.delete_session(ME, session),
-        second.session_usage(ME, session),
+        second.sessions.usage(ME, session),
         second.get_execution(ME, execution),
         second.open_log(ME, execution),
         second.cancel(ME, execution),

@@ -186,7 +186,7 @@ async def test_a_session_tells_its_use_and_the_limits_of_its_policy(
 
     monkeypatch.setattr(UsageSampler, "_note", note_and_tell)
     await asyncio.wait_for(sampled.wait(), 60)
-    usage = await engine.session_usage(me, session.id)
+    usage = await engine.sessions.usage(me, session.id)
     assert usage.measured
     assert usage.samples[0].memory_bytes > 5 * 10**6
     assert 0 <= usage.samples[0].cpu <= usage.processors

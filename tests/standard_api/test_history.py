@@ -1,0 +1,54 @@
+"""Parts of a session's history that requests ask for, as IPython answers them for a history of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_exec_ext.standard_api.incoming_messages import limit_history_request, select_history
+
+ITEMS = [[0, 1, "x = 1"], [0, 2, "y = 2"], [0, 3, "x = 1"], [0, 4, "print(x)"]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "lines"),
+    [
+        ({"hist_access_type": "tail", "n": 2}, [3, 4]),
+        ({"hist_access_type": "tail", "n": 0}, []),
+        ({"hist_access_type": "tail", "n": -1}, []),
+        ({"hist_access_type": "tail"}, [1, 2, 3, 4]),
+        ({"hist_access_type": "range", "start": 2, "stop": 4}, [2, 3]),
+        ({"hist_access_type": "range", "start": 3, "stop": None}, [3, 4]),
+        ({"hist_access_type": "search", "pattern": "x*"}, [1, 3]),
+        ({"hist_access_type": "search", "pattern": "*x*"}, [1, 3, 4]),
+        ({"hist_access_type": "search", "pattern": "x = ?", "unique": True}, [3]),
+        ({"hist_access_type": "search", "pattern": "*", "n": 1}, [4]),
+        ({"hist_access_type": "search", "pattern": "nothing"}, []),
+        ({"hist_access_type": "search", "pattern": "*" * 500 + "a" * 3000}, []),
+    ],
+)
+def test_items_are_those_that_ipython_selects(asked: dict[str, Any], lines: list[int]) -> None:
+    assert [item[1] for item in select_history(asked, ITEMS)] == lines
+
+
+def test_values_beside_the_code_are_kept() -> None:
+    item = [0, 1, ["1 + 1", "2"]]
+    assert select_history({"hist_access_type": "search", "pattern": "1 +*"}, [item]) == [item]
+
+
+@pytest.mark.parametrize("items", [None, "x", [None, [0], [0, "1", "x"], {}]])
+def test_an_answer_that_is_no_history_selects_nothing(items: Any) -> None:
+    assert select_history({"hist_access_type": "tail", "n": 5}, items) == []
+
+
+def test_a_kernel_is_asked_for_its_own_session_alone() -> None:
+    asked = {"hist_access_type": "search", "pattern": "*", "session": -1, "output": True, "raw": False}
+    assert limit_history_request(asked) == {
+        "output": True,
+        "raw": False,
+        "hist_access_type": "range",
+        "session": 0,
+        "start": 1,
+        "stop": None,
+    }
