@@ -34,7 +34,7 @@ class ClientRegistry:
     engine : ExecEngine
         The engine.
     allow_token_in_url : bool
-        Whether a token may also be in the query of a URL, as some clients send it.
+        True if a token may also be in the query of a URL, as some clients send it.
 
     Attributes
     ----------
@@ -99,7 +99,7 @@ class ClientRegistry:
         Parameters
         ----------
         may_return : bool
-            Whether the client can come back. It then finds, for a while, what it has missed.
+            True if the client can come back. It then finds, for a while, what it has missed.
         """
         client = self._clients.get(key)
         if client is None or self._connections.get(key) is not connection:

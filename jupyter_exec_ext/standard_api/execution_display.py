@@ -49,7 +49,7 @@ class _Shown:
     header : mapping
         The parent of all that is shown of it.
     is_silent : bool
-        Whether its value is not to be shown.
+        True if its value is not shown.
     """
 
     execution: ExecutionHandle
@@ -67,6 +67,8 @@ class ExecutionDisplay:
         Sends a message, and returns when there is room for more.
     on_failure : callable
         Gets the reason if an execution could not be shown.
+    log : Logger
+        Gets the details of that.
 
     Attributes
     ----------

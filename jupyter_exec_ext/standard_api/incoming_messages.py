@@ -118,7 +118,7 @@ def read_message(frame: str | bytes, *, is_v1: bool) -> IncomingMessage:
     frame : str or bytes
         The frame.
     is_v1 : bool
-        Whether the sub-protocol ``v1.kernel.websocket.jupyter.org`` was selected.
+        True if the sub-protocol ``v1.kernel.websocket.jupyter.org`` was selected, in which frames are binary.
 
     Raises
     ------

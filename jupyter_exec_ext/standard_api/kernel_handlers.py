@@ -71,7 +71,7 @@ class VersionHandler(StandardHandler):
 
     @web.authenticated
     async def get(self) -> None:
-        """Say which version of Jupyter Server this is like."""
+        """Answer with the version of Jupyter Server whose API this is."""
         self.answer({"version": server_version})
 
 
@@ -100,7 +100,7 @@ class MeHandler(StandardHandler):
 
     @web.authenticated
     async def get(self) -> None:
-        """Say who the caller is, and that it may use kernels."""
+        """Answer with the caller's identity and its rights on kernels."""
         name = self.caller.display_name or self.caller.principal
         identity = {
             "username": self.caller.principal,

@@ -67,7 +67,7 @@ class OutgoingMessage:
         session : str
             The kernel's own session, as headers have it.
         is_v1 : bool
-            Whether the frame is binary, as in the sub-protocol ``v1.kernel.websocket.jupyter.org``.
+            True for a binary frame, as in the sub-protocol ``v1.kernel.websocket.jupyter.org``.
         """
         header = new_header(self.msg_type, session, self.msg_id)
         if is_v1:
@@ -131,7 +131,7 @@ def make_output(
     parent : mapping
         The header of the request.
     is_silent : bool
-        Whether the request wanted no result to be shown.
+        True if the request wanted no value to be shown.
     """
     if isinstance(event, StreamEvent):
         yield OutgoingMessage("iopub", "stream", {"name": event.name, "text": event.text}, parent)
@@ -175,7 +175,7 @@ def make_end(
     expressions : mapping
         The values of the request's ``user_expressions``.
     is_aborted : bool
-        Whether it was not run because a request before it had failed.
+        True if it was not run because a request before it had failed.
     """
     reply: dict[str, Any] = {"execution_count": execution.execution_count or 0, "user_expressions": {}, "payload": []}
     if execution.state is ExecutionState.OK:

@@ -21,7 +21,17 @@ _IN_URL = re.compile(r"(?<=[?&])token=([^&]*)&?")
 
 
 def move_token(request: HTTPServerRequest, *, allow_in_url: bool) -> None:
-    """Put a token that is elsewhere into the header of a request, and take it out of the URL, which logs show."""
+    """Move a request's token into its ``Authorization`` header, if it is elsewhere. This changes the request.
+
+    A token in the sub-protocols is copied. One in the URL is taken out of it, since logs show URLs.
+
+    Parameters
+    ----------
+    request : HTTPServerRequest
+        The request. One with the header is left as it is.
+    allow_in_url : bool
+        True if a token may be in the URL. Otherwise, one that is there is left alone and means nothing.
+    """
     if "Authorization" in request.headers:
         return
     offered = [each.strip() for each in request.headers.get("Sec-WebSocket-Protocol", "").split(",")]
@@ -41,12 +51,14 @@ def move_token(request: HTTPServerRequest, *, allow_in_url: bool) -> None:
 class ScopedPath(PathMatches):
     """Matches a path if the request has a scoped token; others get what the host has at the path.
 
+    Matching moves the request's token into its header, as `move_token` does.
+
     Parameters
     ----------
     pattern : str
-        Of the path.
+        Regular expression for the whole path.
     allow_in_url : bool
-        As for `move_token`.
+        True if a token may be in the URL, as for `move_token`.
     """
 
     def __init__(self, pattern: str, *, allow_in_url: bool) -> None:

@@ -17,7 +17,17 @@ ANSWER_SECONDS = 600.0
 
 
 class KernelMessageService:
-    """Messages between callers and the kernels of their sessions."""
+    """Messages between callers and the kernels of their sessions.
+
+    Parameters
+    ----------
+    sessions : SessionService
+        Finds a caller's sessions.
+    registry : SessionRegistry
+        Has the executions that have not ended.
+    settings : EngineSettings
+        Has the limits on output.
+    """
 
     def __init__(self, sessions: SessionService, registry: SessionRegistry, settings: EngineSettings) -> None:
         self._sessions = sessions
