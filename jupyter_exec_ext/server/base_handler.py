@@ -247,8 +247,16 @@ class ExecHandler(BodyHandler):
         """Return the HTTP status and the JSON of an error."""
         return error.status, self.error_body(error)
 
-    def record_if_denied(self, error: ExecError) -> None:
-        """Record an error in the audit trail, if it denies the caller something."""
+    def record_if_denied(self, error: ExecError, message_type: str = "") -> None:
+        """Record an error in the audit trail, if it denies the caller something.
+
+        Parameters
+        ----------
+        error : ExecError
+            The error.
+        message_type : str
+            Type of the message on a WebSocket that was refused; empty for a request.
+        """
         if error.status not in _DENIED and not isinstance(error, (PolicyLimitReached, TooManyAttempts)):
             return
         caller: Caller | None = getattr(self, "caller", None)
@@ -261,6 +269,7 @@ class ExecHandler(BodyHandler):
             request_id=self.request_id,
             method=self.request.method or "",
             address=self.request.remote_ip or "",
+            **({"message": message_type} if message_type else {}),
         )
 
     def error_body(self, error: ExecError) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
+import time
 
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from ..auth.rate_limiter import Budget
 from ..errors import ExecError, XSRFCheckFailed
 from ..protocol.kernel_messages import WEBSOCKET_PROTOCOL
 from ..server.gate import Access, check_access
@@ -19,6 +22,8 @@ _MAX_NAME_CHARACTERS = 128
 _PING_SECONDS = 30.0
 _SPARE_BYTES = 64 * 1024
 _POLICY, _FAILED = 1008, 1011
+# Refused messages are answered, logged and recorded. Beyond this many a connection's messages are read more slowly.
+_REFUSALS_AT_ONCE, _REFUSALS_PER_MINUTE = 50, 300.0
 # A reason is at most 123 bytes in a WebSocket's last frame.
 _MAX_REASON_BYTES = 120
 
@@ -29,6 +34,8 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
     _client: RemoteClient | None = None
     _is_v1 = False
     _key: ClientKey
+    _refusals: Budget
+    _rest_seconds = 0.0  # before the next message is read
 
     async def get(self, kernel_id: str) -> None:
         """Connect a client to a kernel; raise `XSRFCheckFailed` for a browser's login without a token."""
@@ -60,9 +67,11 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         """Begin to show the client what happens."""
         self.set_nodelay(True)
         self._is_v1 = self.selected_subprotocol == WEBSOCKET_PROTOCOL
+        self._refusals = Budget(_REFUSALS_AT_ONCE, _REFUSALS_PER_MINUTE, max_keys=1)
         try:
             self._client = await self._clients.connect(self._key, self.caller, self)
         except ExecError as error:
+            self.note_refusal("", error)
             self._end(_POLICY, error.message)
         if self.ws_connection is None:  # the connection has ended meanwhile, before there was a client to leave
             self._leave()
@@ -78,6 +87,9 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         except Exception:  # a defect of ours ends this connection alone
             self.log.exception("a message of a kernel's client failed (request %s)", self.request_id)
             self._end(_FAILED, "the server failed; its log has the details")
+        if self._rest_seconds:
+            await asyncio.sleep(self._rest_seconds)
+            self._rest_seconds = 0.0
 
     async def send(self, message: OutgoingMessage) -> None:
         """Send a message, and return when it has left; raise `Disconnected` if the connection has ended."""
@@ -90,6 +102,12 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
     async def require(self, access: Access) -> None:
         """Check the caller's rights."""
         await check_access(self, self.caller, access)
+
+    def note_refusal(self, message_type: str, error: ExecError) -> None:
+        """Log a refused message as a refused request is logged, and record it if it was for lack of a right."""
+        self._rest_seconds = self._refusals.spend("", time.monotonic())
+        self.log_exception(type(error), error, None)
+        self.record_if_denied(error, message_type)
 
     def cut_off(self, reason: str) -> None:
         """End the connection, for a reason."""

@@ -66,6 +66,11 @@ class IncomingMessage:
         return self.header["msg_type"]
 
     @property
+    def known_type(self) -> str:
+        """The type, or ``other``: one of a closed set, for records that are not to have the text of a client."""
+        return self.msg_type if (self.channel, self.msg_type) in RULES else "other"
+
+    @property
     def msg_id(self) -> str:
         """Id of the message."""
         return self.header["msg_id"]

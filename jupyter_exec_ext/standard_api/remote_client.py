@@ -40,6 +40,9 @@ class Connection(Protocol):
     async def require(self, access: Access) -> None:
         """Raise an error if the caller, or the deployment's user behind it, does not have these rights."""
 
+    def note_refusal(self, message_type: str, error: ExecError) -> None:
+        """Log and record that a message was refused; after many, messages are read more slowly."""
+
     def cut_off(self, reason: str) -> None:
         """End the connection."""
 
@@ -258,6 +261,8 @@ class RemoteClient:
 
     async def _refuse(self, message: IncomingMessage, error: ExecError) -> None:
         """Answer a request that is refused."""
+        if self._connection is not None:
+            self._connection.note_refusal(message.known_type, error)
         content = make_refusal(error)
         if message.msg_type == "execute_request":  # clients show what is on iopub
             await self._send(OutgoingMessage("iopub", "error", content, message.header))

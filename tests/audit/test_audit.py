@@ -72,7 +72,8 @@ def record_everything(store: ExecStore) -> None:
     audit.record("approval", "rejected", "owner", "exe_1", reason="no", request_id="r")
     audit.record("approval", "approved", "owner", "exe_2", covered_by="exe_1", by="me", request_id="r")
     audit.record("approval", "withdrawn", "owner", "ses_1", approved_kinds=["shell"], by="me", request_id="r")
-    audit.record("denial", "refused", "", "/exec/v1", code="unauthenticated", request_id="r", method="GET", scope=None)
+    refused = {"code": "unauthenticated", "request_id": "r", "method": "GET", "scope": None, "message": "other"}
+    audit.record("denial", "refused", "", "/exec/v1", **refused)
     audit.record("file", "uploaded", "me", "ses_1", path="a", size_bytes=1, sha256="0" * 64, created=True)
     audit.record("file", "downloaded", "me", "ses_1", path="a", size_bytes=1)
     audit.record("server", "placed", "me", "w1", path="exec/v1/sessions/ses_w1_1")

@@ -12,6 +12,7 @@ import requests
 from tests.server.test_cross_site import FOREIGN, cookies_of, refused
 from tests.standard_api.test_rest import CELLS, UNKNOWN
 from tests.support.bearers import Bearer, mint, owner_of
+from tests.support.full import only_in_full
 from tests.support.hosts import Host
 
 CHANNELS = next(path for path, _, _ in CELLS if path.endswith("/channels"))
@@ -73,6 +74,7 @@ def test_tokens_of_both_open_the_websocket(world: World) -> None:
         assert world.send(CHANNELS, "GET", token).status_code == 101
 
 
+@only_in_full
 def test_token_of_the_hub_opens_the_websocket(hosts: Any) -> None:
     world = World(hosts["hub"], owner_of(hosts["hub"]), {"agent": ""})
     world.kernels["agent"] = world.send("/kernels", "POST", world.owner.token, json={}).json()["id"]

@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.errors import SessionNotFound, TooManySessions
+from jupyter_exec_ext.errors import ExecError, SessionNotFound, TooManySessions
 from jupyter_exec_ext.models import ExecutionRequest, Session, SessionRequest
 from jupyter_exec_ext.protocol.kernel_messages import new_header
 from jupyter_exec_ext.server.gate import Access
@@ -42,6 +42,9 @@ class Socket:
             self._news.notify_all()
 
     async def require(self, access: Access) -> None:
+        pass
+
+    def note_refusal(self, message_type: str, error: ExecError) -> None:
         pass
 
     def cut_off(self, reason: str) -> None:
