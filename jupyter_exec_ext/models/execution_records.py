@@ -247,6 +247,11 @@ class ExecutionRequest:
     allow_input: bool = False
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
 
+    @property
+    def sources(self) -> Sequence[str]:
+        """All code that the request has the kernel run."""
+        return [self.code]
+
 
 @dataclass(frozen=True, slots=True)
 class JupyterExecutionRequest(ExecutionRequest):
@@ -271,6 +276,11 @@ class JupyterExecutionRequest(ExecutionRequest):
     is_silent: bool = False
     stops_on_error: bool = True
     header: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def sources(self) -> Sequence[str]:
+        """All code that the request has the kernel run."""
+        return [self.code, *self.user_expressions.values()]
 
 
 @dataclass(frozen=True, slots=True)

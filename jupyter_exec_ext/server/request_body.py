@@ -67,8 +67,13 @@ class BodyHandler(APIHandler):
             self._chunks.clear()
         return None
 
-    def json_body(self, if_none: Any = None) -> Any:
+    def json_body(self, if_none: Any = None, *, of_any_type: bool = False) -> Any:
         """Return the parsed body, or `if_none` if it is empty.
+
+        Parameters
+        ----------
+        of_any_type : bool
+            Whether it may have another type than JSON's, or none.
 
         Raises
         ------
@@ -80,7 +85,7 @@ class BodyHandler(APIHandler):
         if not self._chunks:
             return if_none
         media_type = self.request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
-        if media_type != "application/json":
+        if media_type != "application/json" and not of_any_type:
             raise UnsupportedMediaType("send the body as JSON with 'Content-Type: application/json'")
         try:
             return loads_strict(b"".join(self._chunks))

@@ -21,6 +21,7 @@ from .token_places import TOKEN_PROTOCOL
 _MAX_NAME_CHARACTERS = 128
 _PING_SECONDS = 30.0
 _SPARE_BYTES = 64 * 1024
+_SWITCHING_PROTOCOLS = 101
 _POLICY, _FAILED = 1008, 1011
 # Refused messages are answered, logged and recorded. Beyond this many a connection's messages are read more slowly.
 _REFUSALS_AT_ONCE, _REFUSALS_PER_MINUTE = 50, 300.0
@@ -122,6 +123,11 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
             return
         self._clients.forget(self._key)
         self._end(_POLICY, "the token has ended")
+
+    def on_finish(self) -> None:
+        """Release what the request held, unless it has become a WebSocket, which holds it until its own end."""
+        if self.get_status() != _SWITCHING_PROTOCOLS:
+            super().on_finish()
 
     def on_close(self) -> None:
         """Release what the connection held."""

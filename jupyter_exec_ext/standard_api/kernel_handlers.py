@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from jupyter_client.kernelspec import NATIVE_KERNEL_NAME
 from jupyter_server import __version__ as server_version
 from tornado import web
 
@@ -47,11 +48,21 @@ class StandardHandler(ExecHandler):
                 return session
         raise KernelNotFound(f"there is no kernel {kernel_id!r}; it may have ended, or belong to another token")
 
+    def body(self) -> dict[str, Any]:
+        """Return the request's body; clients of this API send it with any media type, or none."""
+        # A form, which has other types than JSON's, cannot set the header.
+        body = self.json_body(if_none={}, of_any_type="Authorization" in self.request.headers)
+        if not isinstance(body, dict):
+            raise InvalidRequest("the body must be an object")
+        return body
+
     async def create_session(self, kernel: Any, path: str = "", fields: dict[str, str] | None = None) -> Session:
         """Start a session with the kernel that a client has asked for."""
         name = kernel.get("name") if isinstance(kernel, dict) else None
         if name is not None and not isinstance(name, str):
             raise InvalidRequest("the kernel's 'name' must be a string")
+        if name == "python":  # as jupyter_client reads it
+            name = NATIVE_KERNEL_NAME
         title = path.rpartition("/")[2][:100]
         metadata = session_metadata(fields) if fields else {}
         request = SessionRequest(kernel_name=name or None, name=title, metadata=metadata)
@@ -131,9 +142,10 @@ class KernelSpecHandler(StandardHandler):
     async def get(self, name: str) -> None:
         """Read one kernelspec."""
         specs = kernelspecs_to_json(await self.engine.kernelspecs(self.caller), "")["kernelspecs"]
-        if name not in specs:
+        spec = specs.get(name) or specs.get(name.lower())  # as Jupyter finds them
+        if spec is None:
             raise KernelNotFound(f"there is no kernelspec {name!r} for this token")
-        self.answer(specs[name])
+        self.answer(spec)
 
 
 class KernelsHandler(StandardHandler):
@@ -147,9 +159,7 @@ class KernelsHandler(StandardHandler):
     @web.authenticated
     async def post(self) -> None:
         """Start a kernel: a session of ours."""
-        body = self.json_body(if_none={})
-        if not isinstance(body, dict):
-            raise InvalidRequest("the body must be an object")
+        body = self.body()
         session = await self.create_session(body, _text(body, "path"))
         self.set_header("Location", self.standard_url(f"kernels/{kernel_id_of(session.id)}"))
         self.answer_kernel(session, 201)
@@ -194,19 +204,20 @@ class StandardSessionsHandler(StandardHandler):
 
     @web.authenticated
     async def post(self) -> None:
-        """Start a session, or return the one for this path, as Jupyter Server does."""
-        body = self.json_body(if_none={})
-        if not isinstance(body, dict):
-            raise InvalidRequest("the body must be an object")
+        """Start a session, or return the one for this path or with this kernel, as Jupyter Server does."""
+        body = self.body()
+        if isinstance(body.get("notebook"), dict):  # the form of clients before 2017
+            body = {"type": "notebook", **body["notebook"], **body}
         fields = {name: _text(body, name) for name in SESSION_FIELDS}
-        for session in await self.live_sessions():
-            known = session_to_json(session, self._clients.count(session.id))
-            if fields["path"] and known["path"] == fields["path"]:
-                self.answer(known, 201)
-                return
-        session = await self.create_session(body.get("kernel"), fields["path"], fields)
-        self.set_header("Location", self.standard_url(f"sessions/{kernel_id_of(session.id)}"))
-        self.answer(session_to_json(session, 0), 201)
+        kernel = body.get("kernel")
+        kernel_id = kernel.get("id") if isinstance(kernel, dict) else None
+        known = [session_to_json(each, self._clients.count(each.id)) for each in await self.live_sessions()]
+        same_path = [each for each in known if fields["path"] and each["path"] == fields["path"]]
+        found = next(iter(same_path or [each for each in known if each["id"] == kernel_id]), None)
+        if found is None:
+            found = session_to_json(await self.create_session(kernel, fields["path"], fields), 0)
+        self.set_header("Location", self.standard_url(f"sessions/{found['id']}"))
+        self.answer(found, 201)
 
 
 class StandardSessionHandler(StandardHandler):

@@ -41,6 +41,13 @@ _NAMES = {
     ExecutionState.OOM_KILLED: "OutOfMemory",
     ExecutionState.TOKEN_REVOKED: "TokenRevoked",
 }
+# What the code's own error, if there is one, does not say.
+_BY_THE_SERVER = {
+    ExecutionState.TIMEOUT,
+    ExecutionState.CANCELLED,
+    ExecutionState.REJECTED,
+    ExecutionState.TOKEN_REVOKED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +190,7 @@ def make_end(
     if is_aborted:
         return [], {"status": "aborted", **reply}
     shown = []
-    if execution.error is not None:
+    if execution.error is not None and execution.state not in _BY_THE_SERVER:
         content = make_error(execution.error.name, execution.error.value, execution.error.traceback)
     else:
         name = _NAMES.get(execution.state, "Error")

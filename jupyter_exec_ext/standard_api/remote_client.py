@@ -191,6 +191,7 @@ class RemoteClient:
             # Without the right to answer, its code would wait in vain.
             allow_input=message.flag("allow_stdin", default=True) and "executions:control" in self._caller.scopes,
             store_history=message.flag("store_history", default=True) and not message.is_silent,
+            metadata={"user_expressions": dict(expressions)} if expressions else {},  # so that its record has them
             user_expressions=expressions,
             is_silent=message.is_silent,
             stops_on_error=message.flag("stop_on_error", default=True),

@@ -16,6 +16,7 @@ from ...models import (
     ExecutionState,
     FilesEvent,
     InputRequestEvent,
+    JupyterExecutionRequest,
     OutputEvent,
     SessionStateLostEvent,
     SpooledOutput,
@@ -27,6 +28,7 @@ from ...protocol.output_cap import OutputLimiter
 from ...protocol.output_joining import OutputFold, finished_record
 from ...protocol.output_overflow import Overflow
 from ...protocol.records_json import utc_timestamp
+from ...protocol.strict_json import dump_bytes
 from ..change_feed import ChangeFeed
 from ..ports import EventLog, ExecutionStore, LogEntry, OutputSpool, WritableLog
 from .lifecycle import Verdict, advance
@@ -120,6 +122,7 @@ class LiveExecution:
         self.owner = owner
         self.log = log
         self.max_queue_seconds = max_queue_seconds
+        self._max_output_bytes = max_output_bytes
         self._store = store
         self._feed = feed
         self._fold = OutputFold()
@@ -227,6 +230,15 @@ class LiveExecution:
         """True once its end is being written."""
         return self._finishing
 
+    def _values_that_fit(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return the values of user expressions, or errors in their places if they exceed the cap on output."""
+        if not values or len(dump_bytes(values)) <= self._max_output_bytes:
+            return values
+        text = f"the values have more than {self._max_output_bytes} bytes (max_output_bytes)"
+        error = {"status": "error", "ename": "PayloadTooLarge", "evalue": text, "traceback": []}
+        names = self.request.user_expressions if isinstance(self.request, JupyterExecutionRequest) else ()
+        return dict.fromkeys(names, error)
+
     async def finish(self, verdict: Verdict, files: FilesEvent | None = None) -> None:
         """Write the terminal record, once, and wake its waiters; `files` are those that the run has changed."""
         # Before the first await: the expiry of an approval and a forced end check it.
@@ -239,7 +251,7 @@ class LiveExecution:
             self._log(event)
         if files is not None:
             self._log(files)
-        exit_, self.user_expressions = verdict.exit, verdict.user_expressions
+        exit_, self.user_expressions = verdict.exit, self._values_that_fit(verdict.user_expressions)
         self.record = finished_record(
             self.record,
             self._fold,

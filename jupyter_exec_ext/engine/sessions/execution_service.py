@@ -200,7 +200,7 @@ class ExecutionService:
             check_stored(bound.policy, self._store.full_share_of(bound.principal))
 
     def _check_code(self, caller: Caller, request: ExecutionRequest) -> None:
-        code_bytes, max_bytes = utf8_size(request.code), self._settings.max_code_bytes
+        code_bytes, max_bytes = sum(map(utf8_size, request.sources)), self._settings.max_code_bytes
         if code_bytes > max_bytes:
             raise PayloadTooLarge(f"'code' may have at most {max_bytes} bytes")
         for policy in caller.policies:

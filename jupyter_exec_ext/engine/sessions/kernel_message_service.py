@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...auth.caller import Caller
+from ...errors import PayloadTooLarge
+from ...protocol.strict_json import dump_bytes
 from ..access.caller_limits import EffectiveLimits
 from ..settings import EngineSettings
 from .session_registry import SessionRegistry
@@ -52,9 +54,21 @@ class KernelMessageService:
     async def ask(
         self, caller: Caller, session_id: str, msg_type: str, content: Mapping[str, Any]
     ) -> Mapping[str, Any]:
-        """Return the content of the kernel's reply to a request; raise as `watch` and `PendingKernelRequests.ask`."""
+        """Return the content of the kernel's reply to a request.
+
+        Raises
+        ------
+        PayloadTooLarge
+            If the reply exceeds the caller's limit on output.
+        ExecError
+            As `watch` and `PendingKernelRequests.ask`.
+        """
         live = await self._sessions.get_live(caller, session_id)
-        return await live.requests.ask(msg_type, content, ANSWER_SECONDS)
+        reply = await live.requests.ask(msg_type, content, ANSWER_SECONDS)
+        max_bytes = EffectiveLimits(self._settings, caller).output_bytes
+        if len(dump_bytes(reply)) > max_bytes:
+            raise PayloadTooLarge(f"the kernel's reply has more than {max_bytes} bytes (max_output_bytes)")
+        return reply
 
     async def send_comm(
         self, caller: Caller, session_id: str, msg_type: str, content: Mapping[str, Any], header: Mapping[str, str]
