@@ -228,6 +228,11 @@ PARTS = {
         "5 min",
         _run_pytest(["tests/executors/test_any_server.py"]),
     ),
+    "jupyter-suite": Part(
+        "Jupyter Server's own tests: of kernels at exec/jupyter with a scoped token, and of all with and without us",
+        "15 min",
+        _run_module("tests.jupyter_suite"),
+    ),
     "peers": Part(
         "AutoGen's own tests of its executors, on this package's",
         "10 min",
