@@ -1,0 +1,83 @@
+"""Kernels of the standard API below a path prefix, and at a JupyterHub user's server behind the Hub's proxy."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from tests.support.bearers import Bearer, mint
+from tests.support.full import only_in_full
+from tests.support.hosts import Host
+from tests.support.hubs import HubHost
+from tests.support.kernel_sockets import V1, reply_of, start, texts_of
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as http:
+        yield http
+
+
+async def status_of(http: aiohttp.ClientSession, host: Host, method: str, path: str, token: str | None) -> int:
+    """Return the status of an answer below ``exec/jupyter/api``, or of the handshake of a WebSocket."""
+    headers = {} if token is None else {"Authorization": f"token {token}"}
+    url = f"{host.info.url}exec/jupyter/api{path}"
+    async with http.request(method, url, headers=headers, allow_redirects=False) as answer:
+        return answer.status
+
+
+async def check_kernel(http: aiohttp.ClientSession, host: Host, bearer: Bearer) -> str:
+    """Start a kernel, use it, end it; return its path."""
+    kernel, socket = await start(http, host, bearer, (V1,))
+    path = f"/kernels/{kernel['id']}"
+    assert socket.socket.protocol == V1
+    seen = await socket.run("print('here')\n6 * 7")
+    assert texts_of(seen) == "here\n" and reply_of(seen)["status"] == "ok"
+    assert [message.content["data"] for message in seen if message.msg_type == "execute_result"] == [
+        {"text/plain": "42"}
+    ]
+    assert await status_of(http, host, "POST", f"{path}/restart", bearer.token) == 200
+    assert reply_of(await socket.run("print('again')"))["status"] == "ok"
+    assert await status_of(http, host, "POST", f"{path}/interrupt", bearer.token) == 204
+    assert await status_of(http, host, "GET", f"{path}/channels", None) == 401
+    assert await status_of(http, host, "DELETE", path, bearer.token) == 204
+    assert await status_of(http, host, "GET", path, bearer.token) == 404
+    return path
+
+
+async def test_kernels_below_a_path_prefix(http: aiohttp.ClientSession, hosts: Any) -> None:
+    host: Host = hosts["server-base-url"]
+    bearer = mint(host, policy="trusted")
+    headers = {"Authorization": f"token {bearer.token}"}
+    async with http.post(f"{host.info.url}exec/jupyter/api/kernels", headers=headers) as made:
+        kernel = await made.json()
+        assert made.headers["Location"] == f"{host.info.base_url}exec/jupyter/api/kernels/{kernel['id']}"
+    assert await status_of(http, host, "DELETE", f"/kernels/{kernel['id']}", bearer.token) == 204
+    await check_kernel(http, host, bearer)
+
+
+@only_in_full
+async def test_kernels_at_a_hubs_server_for_scoped_tokens_and_the_hubs(http: aiohttp.ClientSession, hosts: Any) -> None:
+    hub: HubHost = hosts["hub"]
+    hub.api("POST", "/users/eve")
+    stranger = hub.token_of("eve")
+    scoped = mint(hub, policy="trusted")
+    for bearer in (scoped, Bearer(hub, str(hub.info.token))):
+        path = await check_kernel(http, hub, bearer)
+    kernel, _ = await start(http, hub, scoped)
+    live = f"/kernels/{kernel['id']}"
+    for method, wanted in (("GET", "/kernels"), ("POST", "/kernels"), ("GET", live), ("GET", f"{live}/channels")):
+        assert await status_of(http, hub, method, wanted, stranger) == 403
+        assert await status_of(http, hub, method, wanted, None) == 401
+        assert await status_of(http, hub, method, f"{wanted}?token={scoped.token}", None) == 401
+    with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+        await http.ws_connect(
+            f"{hub.info.url}exec/jupyter/api{live}/channels", headers={"Authorization": f"token {stranger}"}
+        )
+    assert refused.value.status == 403
+    assert await status_of(http, hub, "DELETE", live, scoped.token) == 204
+    assert await status_of(http, hub, "GET", path, scoped.token) == 404
+    assert str(scoped.token) not in hub.log_text()
