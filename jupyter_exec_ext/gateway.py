@@ -305,7 +305,7 @@ class ExecPersonality(JupyterWebsocketPersonality):
             self.engine.policy_problem,
             GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin, self.engine.tokens),
         )
-        services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__)
+        services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__, self.allow_token_in_url)
         self.mcp = McpEndpoint(self.engine)
         clients = ClientRegistry(self.engine, allow_token_in_url=self.allow_token_in_url)
         ours: list[Any] = [

@@ -60,12 +60,13 @@ _BY_STATUS: dict[int, type[ExecError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Dependencies of the handlers: the engine, the host's gate, and the host's name and version."""
+    """Dependencies of the handlers: the engine, the host's gate, name and version, and its setting of this name."""
 
     engine: ExecEngine
     gate: Gate
     host: str
     host_version: str
+    allow_token_in_url: bool = False
 
 
 @stream_request_body

@@ -91,7 +91,9 @@ class ExecExtensionApp(ExtensionApp):
         """Register the route table."""
         if self.engine is not None:
             gate = close_gate_if_invalid(self.engine.policy_problem, ServerGate(self.engine.tokens, self.hub))
-            services = Services(self.engine, gate, "jupyter_server", jupyter_server.__version__)
+            services = Services(
+                self.engine, gate, "jupyter_server", jupyter_server.__version__, self.allow_token_in_url
+            )
             self.mcp = McpEndpoint(self.engine)
             if self.allow_token_in_url:
                 self.log.warning(TOKEN_IN_URL_WARNING)

@@ -29,6 +29,7 @@ FEATURES = (
     "approvals",
     "changes.sse",
     "search",
+    "jupyter",  # exec/jupyter
 )
 
 
@@ -48,7 +49,7 @@ class InfoHandler(ExecHandler):
                 "version": __version__,
                 "host": self.services.host,
                 "host_version": self.services.host_version,
-                "features": [*FEATURES, *(["mcp"] if is_installed() else [])],
+                "features": self._features(),
                 "caller": {
                     "principal": self.caller.principal,
                     "display_name": self.caller.display_name,
@@ -63,6 +64,10 @@ class InfoHandler(ExecHandler):
                 "kernelspecs": [to_json(spec) for spec in await self.engine.kernelspecs(self.caller)],
             }
         )
+
+    def _features(self) -> list[str]:
+        more = {"mcp": is_installed(), "jupyter.token-in-url": self.services.allow_token_in_url}
+        return [*FEATURES, *(name for name, is_there in more.items() if is_there)]
 
 
 class OpenAPIHandler(ExecHandler):
@@ -80,7 +85,9 @@ class OpenAPIHandler(ExecHandler):
 class NotFoundHandler(ExecHandler):
     """Every other path below ``exec/v1``."""
 
+    described_at = "exec/v1/openapi.yaml"
+
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
         """Answer 404 to an authenticated caller only."""
         self.caller = await self.services.gate.authenticate(self)
-        raise NotFound("there is no such path; GET exec/v1/openapi.yaml describes those there are")
+        raise NotFound(f"there is no such path; GET {self.described_at} describes those there are")

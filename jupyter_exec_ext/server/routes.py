@@ -32,6 +32,7 @@ from ..mcp.mcp_handler import (
     McpTokensHandler,
 )
 from ..standard_api.client_registry import ClientRegistry
+from ..standard_api.kernel_handlers import StandardNotFoundHandler
 from ..standard_api.routes import STANDARD_PREFIX, standard_rules
 from .base_handler import ExecHandler, Services
 from .change_feed_handler import NEEDED, ChangesHandler
@@ -278,7 +279,7 @@ def tornado_rules(
     ]
     rules.append((f"/{ACA_PREFIX}(?:/.*)?", ACANotFoundHandler, {"services": services, "access": {}}))
     rules += [*_mcp_rules(services, mcp), *standard_rules(services, clients)]
-    return [*rules, (f"/{STANDARD_PREFIX}(?:/.*)?", NotFoundHandler, {"services": services, "access": {}})]
+    return [*rules, (f"/{STANDARD_PREFIX}(?:/.*)?", StandardNotFoundHandler, {"services": services, "access": {}})]
 
 
 def _mcp_rules(services: Services, mcp: McpEndpoint) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:

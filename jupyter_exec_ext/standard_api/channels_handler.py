@@ -9,7 +9,7 @@ import time
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
 from ..auth.rate_limiter import Budget
-from ..errors import ExecError, XSRFCheckFailed
+from ..errors import ExecError, InvalidRequest, XSRFCheckFailed
 from ..protocol.kernel_messages import WEBSOCKET_PROTOCOL
 from ..server.gate import Access, check_access
 from .client_registry import ClientKey
@@ -44,6 +44,8 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         if not self.token_authenticated:
             raise XSRFCheckFailed("send a token; a WebSocket of this API takes no cookie")
         session = await self.find_session(kernel_id)
+        if self.request.headers.get("Upgrade", "").lower() != "websocket":  # which Tornado would say in plain text
+            raise InvalidRequest("this path is for WebSockets only")
         name = self.get_query_argument("session_id", "")[:_MAX_NAME_CHARACTERS]
         self._has_name = bool(name)
         self._key = ClientKey(self.caller.principal, session.id, name or secrets.token_hex(8))

@@ -12,6 +12,7 @@ from tornado import web
 from ..errors import InvalidRequest, KernelNotFound
 from ..models import Session, SessionRequest
 from ..server.base_handler import ExecHandler
+from ..server.info_handlers import NotFoundHandler, OpenAPIHandler
 from .client_registry import ClientRegistry
 from .kernel_ids import kernel_id_of
 from .standard_json import SESSION_FIELDS, kernel_to_json, kernelspecs_to_json, session_metadata, session_to_json
@@ -84,6 +85,18 @@ class VersionHandler(StandardHandler):
     async def get(self) -> None:
         """Answer with the version of Jupyter Server whose API this is."""
         self.answer({"version": server_version})
+
+
+class SpecHandler(StandardHandler, OpenAPIHandler):
+    """``/api/spec.yaml``, where Jupyter Server has its description: that of this API."""
+
+    package, document = "jupyter_exec_ext.standard_api", "openapi_jupyter.yaml"
+
+
+class StandardNotFoundHandler(NotFoundHandler):
+    """Every other path below ``exec/jupyter``."""
+
+    described_at = "exec/jupyter/api/spec.yaml"
 
 
 class StatusHandler(StandardHandler):
@@ -180,18 +193,24 @@ class KernelHandler(StandardHandler):
         self.answer_empty()
 
 
-class KernelActionHandler(StandardHandler):
-    """``/api/kernels/{kernel_id}/interrupt`` and ``restart``"""
+class KernelInterruptHandler(StandardHandler):
+    """``/api/kernels/{kernel_id}/interrupt``"""
 
     @web.authenticated
-    async def post(self, kernel_id: str, action: str) -> None:
-        """Interrupt a kernel's code, or restart the kernel."""
+    async def post(self, kernel_id: str) -> None:
+        """Interrupt a kernel's code."""
+        await self.engine.interrupt_session(self.caller, (await self.find_session(kernel_id)).id)
+        self.answer_empty()
+
+
+class KernelRestartHandler(StandardHandler):
+    """``/api/kernels/{kernel_id}/restart``"""
+
+    @web.authenticated
+    async def post(self, kernel_id: str) -> None:
+        """Restart a kernel."""
         session = await self.find_session(kernel_id)
-        if action == "interrupt":
-            await self.engine.interrupt_session(self.caller, session.id)
-            self.answer_empty()
-        else:
-            self.answer_kernel(await self.engine.restart_session(self.caller, session.id))
+        self.answer_kernel(await self.engine.restart_session(self.caller, session.id))
 
 
 class StandardSessionsHandler(StandardHandler):

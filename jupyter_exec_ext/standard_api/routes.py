@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from ..server.base_handler import ExecHandler, Services
@@ -10,12 +11,14 @@ from ..server.rights import CONTROL_EXECUTIONS, CREATE_SESSION, DELETE_SESSIONS,
 from .channels_handler import ChannelsHandler
 from .client_registry import ClientRegistry
 from .kernel_handlers import (
-    KernelActionHandler,
     KernelHandler,
+    KernelInterruptHandler,
+    KernelRestartHandler,
     KernelsHandler,
     KernelSpecHandler,
     KernelSpecsHandler,
     MeHandler,
+    SpecHandler,
     StandardHandler,
     StandardSessionHandler,
     StandardSessionsHandler,
@@ -24,22 +27,34 @@ from .kernel_handlers import (
 )
 
 STANDARD_PREFIX = "exec/jupyter"
-_KERNEL = r"(?P<kernel_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
+_PARAMETERS = {
+    "{kernel_id}": r"(?P<kernel_id>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})",
+    "{name}": r"(?P<name>[\w.-]{1,100})",
+}
 
-#: Paths below ``api``, as patterns, with the rights of each method. Messages need more: see `incoming_messages`.
+#: Paths below ``api`` with the rights that each method needs. Messages need more: see `incoming_messages`.
 STANDARD_ROUTES: tuple[tuple[str, type[StandardHandler], dict[str, Access]], ...] = (
-    ("/?", VersionHandler, {"GET": READ}),
+    ("/", VersionHandler, {"GET": READ}),
+    ("/spec.yaml", SpecHandler, {"GET": READ}),
     ("/status", StatusHandler, {"GET": READ_SESSIONS}),
     ("/me", MeHandler, {"GET": READ}),
     ("/kernelspecs", KernelSpecsHandler, {"GET": READ}),
-    (r"/kernelspecs/(?P<name>[\w.-]{1,100})", KernelSpecHandler, {"GET": READ}),
-    ("/kernels/?", KernelsHandler, {"GET": READ_SESSIONS, "POST": CREATE_SESSION}),
-    (f"/kernels/{_KERNEL}", KernelHandler, {"GET": READ_SESSIONS, "DELETE": DELETE_SESSIONS}),
-    (f"/kernels/{_KERNEL}/(?P<action>interrupt|restart)", KernelActionHandler, {"POST": CONTROL_EXECUTIONS}),
-    (f"/kernels/{_KERNEL}/channels", ChannelsHandler, {"GET": READ_EXECUTIONS}),
-    ("/sessions/?", StandardSessionsHandler, {"GET": READ_SESSIONS, "POST": CREATE_SESSION}),
-    (f"/sessions/{_KERNEL}", StandardSessionHandler, {"GET": READ_SESSIONS, "DELETE": DELETE_SESSIONS}),
+    ("/kernelspecs/{name}", KernelSpecHandler, {"GET": READ}),
+    ("/kernels", KernelsHandler, {"GET": READ_SESSIONS, "POST": CREATE_SESSION}),
+    ("/kernels/{kernel_id}", KernelHandler, {"GET": READ_SESSIONS, "DELETE": DELETE_SESSIONS}),
+    ("/kernels/{kernel_id}/interrupt", KernelInterruptHandler, {"POST": CONTROL_EXECUTIONS}),
+    ("/kernels/{kernel_id}/restart", KernelRestartHandler, {"POST": CONTROL_EXECUTIONS}),
+    ("/kernels/{kernel_id}/channels", ChannelsHandler, {"GET": READ_EXECUTIONS}),
+    ("/sessions", StandardSessionsHandler, {"GET": READ_SESSIONS, "POST": CREATE_SESSION}),
+    ("/sessions/{kernel_id}", StandardSessionHandler, {"GET": READ_SESSIONS, "DELETE": DELETE_SESSIONS}),
 )
+
+
+def _pattern(path: str) -> str:
+    pattern = re.escape(path.rstrip("/"))
+    for name, characters in _PARAMETERS.items():
+        pattern = pattern.replace(re.escape(name), characters)
+    return pattern if "{" in path else f"{pattern}/?"
 
 
 def standard_rules(
@@ -47,6 +62,6 @@ def standard_rules(
 ) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
     """Return the routes as Tornado's rules below a path."""
     return [
-        (f"{prefix}/api{path}", handler, {"services": services, "access": access, "clients": clients})
+        (f"{prefix}/api{_pattern(path)}", handler, {"services": services, "access": access, "clients": clients})
         for path, handler, access in STANDARD_ROUTES
     ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,16 @@ import requests
 
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.standard_api.routes import STANDARD_ROUTES
-from tests.support.bearers import Bearer, mint
+from tests.support.bearers import Bearer, mint, owner_of
 from tests.support.hosts import Host, running_host
 
 HOSTS = ["server", "gateway"]
 UNKNOWN = "01234567-0123-0123-0123-0123456789ab"
 
 
-def path_of(pattern: str, kernel_id: str = UNKNOWN) -> str:
-    """Return a path that a route's pattern matches."""
-    named = {"kernel_id": kernel_id, "action": "interrupt", "name": "python3"}
-    text = re.sub(r"\(\?P<(\w+)>(?:[^()]|\([^()]*\))*\)", lambda match: named[match[1]], pattern)
-    return text.removesuffix("/?")
+def path_of(path: str, kernel_id: str = UNKNOWN) -> str:
+    """Return a path of a route."""
+    return path.format(kernel_id=kernel_id, name="python3").removesuffix("/")
 
 
 CELLS = [(path_of(path), method, access) for path, _, methods in STANDARD_ROUTES for method, access in methods.items()]
@@ -151,6 +148,7 @@ def test_a_token_in_a_url_is_taken_where_it_is_allowed_and_in_no_log(
 ) -> None:
     with running_host(name, tmp_path, *options) as host:
         token = str(mint(host, policy="trusted").token)
+        assert "jupyter.token-in-url" in owner_of(host).call("GET", "/").json()["features"]
         bases = [f"{host.info.url}exec/jupyter/"] + ([host.info.url] if name == "gateway" else [])
         for base in bases:
             assert requests.get(f"{base}api/kernels?token={token}", timeout=30).json() == []

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from jupyter_exec_ext.server.routes import OPEN_ROUTES, ROUTES, Route
+from jupyter_exec_ext.standard_api.routes import STANDARD_ROUTES
 
 from .markdown import code, section, sentence, table
 from .schemas import Schema, bounds, extended, fields, link, type_of
@@ -33,6 +34,22 @@ def request_table() -> str:
     for route, method in _all_requests():
         summary = _operation(api, route, method)["summary"]
         rows.append([_link_to_request(route, method), sentence(summary), _who(route, method)])
+    return table(["request", "does", "scope"], rows)
+
+
+def standard_request_table() -> str:
+    """Return the table of the requests of Jupyter's kernels API, with the scope of each."""
+    text = (files("jupyter_exec_ext.standard_api") / "openapi_jupyter.yaml").read_text(encoding="utf-8")
+    paths = yaml.safe_load(text)["paths"]
+    rows = [
+        [
+            code(f"{method} /api{path}"),
+            sentence(paths[path][method.lower()]["summary"]),
+            _linked(access.scopes) or "any",
+        ]
+        for path, _, methods in STANDARD_ROUTES
+        for method, access in methods.items()
+    ]
     return table(["request", "does", "scope"], rows)
 
 
