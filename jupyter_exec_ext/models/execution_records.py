@@ -266,7 +266,7 @@ class JupyterExecutionRequest(ExecutionRequest):
     is_silent : bool
         Whether clients are not shown the code and its value. Its record has them.
     stops_on_error : bool
-        Whether an error ends the requests of such clients that wait in the session.
+        Whether an error ends the requests of this client that wait in the session.
     header : mapping
         The header of the client's message.
     """

@@ -34,4 +34,5 @@ def decode_client_message(frame: str | bytes, *, is_v1: bool) -> tuple[Any, Any,
     message = loads_strict(frame)
     if not isinstance(message, dict):
         raise ValueError("a message must be an object")
-    return message.get("channel"), message.get("header"), message.get("parent_header"), message.get("content")
+    # The default is Jupyter Server's, too: smolagents 1.26 names no channel.
+    return message.get("channel", "shell"), message.get("header"), message.get("parent_header"), message.get("content")

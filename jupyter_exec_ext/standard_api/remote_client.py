@@ -267,6 +267,7 @@ class RemoteClient:
         content = make_refusal(error)
         if message.msg_type == "execute_request":  # clients show what is on iopub
             await self._send(OutgoingMessage("iopub", "error", content, message.header))
+            content = {**content, "execution_count": 0}  # jupyter_console 6.6 ends at a reply without one
         if message.msg_type.endswith("_request"):
             await self._reply(message, content)
         else:
@@ -282,10 +283,8 @@ class RemoteClient:
             self._fall_behind("the client reads too slowly to follow the session")
 
     def on_record(self, record: Session) -> None:
-        """Show that the kernel is restarted, or gone."""
-        if record.state is SessionState.RESTARTING:
-            self._start(self._send(make_status("restarting", {})))
-        elif record.state is SessionState.ENDED and not self._shuts_down:
+        """Show that the kernel is gone. To JupyterLab, a status of a restart is that of a kernel that has died."""
+        if record.state is SessionState.ENDED and not self._shuts_down:
             self._start(self._send_end(record.ended_reason or "the session has ended"))
 
     async def _send_end(self, reason: str) -> None:

@@ -109,14 +109,18 @@ async def test_the_connection_ends_with_the_token(http: aiohttp.ClientSession, h
     assert (ended.type, ended.data) == (aiohttp.WSMsgType.CLOSE, 1008)
 
 
-async def test_a_failed_request_aborts_those_behind_it(http: aiohttp.ClientSession, host: Host) -> None:
-    _, kernel = await start(http, host, mint(host, policy="trusted"))
+async def test_a_failed_request_aborts_those_of_its_client_behind_it(http: aiohttp.ClientSession, host: Host) -> None:
+    bearer = mint(host, policy="trusted")
+    model, kernel = await start(http, host, bearer)
+    other = await connect_again(http, host, bearer, model)
     sent = [
         await kernel.send("shell", "execute_request", {"code": code})
         for code in ("import time; time.sleep(0.5); 1 / 0", "print('not run')")
     ]
+    of_other = await other.send("shell", "execute_request", {"code": "1"})
     assert reply_of(await kernel.until_idle(sent[0]))["status"] == "error"
     assert reply_of(await kernel.until_idle(sent[1]))["status"] == "aborted"
+    assert reply_of(await other.until_idle(of_other))["status"] == "ok"
     assert reply_of(await kernel.run("1 / 0", stop_on_error=False))["status"] == "error"
     assert reply_of(await kernel.run("1"))["status"] == "ok"
 
@@ -140,6 +144,22 @@ async def test_restart_and_shutdown_are_the_sessions(http: aiohttp.ClientSession
     shutdown = await kernel.send("control", "shutdown_request", {"restart": False})
     assert reply_of(await kernel.until_idle(shutdown))["status"] == "ok"
     assert [session["state"] for session in bearer.call("GET", "/sessions").json()["sessions"]] == []
+
+
+async def test_a_restart_by_request_is_not_shown_as_that_of_a_dead_kernel(
+    http: aiohttp.ClientSession, host: Host
+) -> None:
+    bearer = mint(host, policy="trusted")
+    model, kernel = await start(http, host, bearer)
+    url = f"{host.info.url}exec/jupyter/api/kernels/{model['id']}/restart"
+    async with http.post(url, headers={"Authorization": f"token {bearer.token}"}) as answer:
+        assert answer.status == 200
+    asked = await kernel.send("shell", "kernel_info_request", {})
+    message, states = await kernel.receive(), []
+    while message.msg_type != "status" or message.parent_id != asked:
+        states.append(message.content.get("execution_state"))
+        message = await kernel.receive()
+    assert states == []
 
 
 @pytest.mark.parametrize(
@@ -215,10 +235,18 @@ async def test_what_is_not_allowed_is_refused(http: aiohttp.ClientSession, host:
     ):
         reply = reply_of(await kernel.until_idle(await kernel.send(channel, msg_type, {})))
         assert (reply["status"], reply["ename"]) == ("error", "Forbidden")
+        assert msg_type != "execute_request" or reply["execution_count"] == 0
     message = await kernel.send("shell", "comm_open", {"comm_id": "a", "target_name": "jupyter.widget", "data": {}})
     while (told := await kernel.receive()).parent_id != message:
         pass
     assert "allow_comms" in told.content["text"]
+
+
+async def test_a_message_without_a_channel_is_for_the_shell(http: aiohttp.ClientSession, host: Host) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"))
+    header = new_header("execute_request", kernel.session)
+    await kernel.socket.send_json({"header": header, "parent_header": {}, "metadata": {}, "content": {"code": "1"}})
+    assert reply_of(await kernel.until_idle(header["msg_id"]))["status"] == "ok"
 
 
 @pytest.mark.parametrize("frame", ["", "[]", "{}", '{"header": []}', '{"channel": "shell", "header": {"msg_id": 1}}'])

@@ -76,14 +76,20 @@ class ExecutionQueue:
                 self._settled.set()
 
     async def abort_after(self, ended: LiveExecution) -> None:
-        """End what clients of Jupyter's own protocol have in the queue if their request has failed, as kernels do."""
+        """End what a client of Jupyter's own protocol has in the queue if a request of it has failed, as kernels do.
+
+        Kernels end those of other clients, too. smolagents 1.26 is another one for each request, and sends the next one
+        when it has seen the error, before the end of the failed one.
+        """
         request = ended.request
         if not isinstance(request, JupyterExecutionRequest) or not request.stops_on_error:
             return
         if ended.record.state in (ExecutionState.OK, ExecutionState.CANCELLED):
             return
+        client = request.header.get("session")
         for execution in [*self._waiting]:
-            if isinstance(execution.request, JupyterExecutionRequest):
+            later = execution.request
+            if isinstance(later, JupyterExecutionRequest) and later.header.get("session") == client:
                 await self.end(execution, StopCause(ExecutionState.CANCELLED, ABORTED))
 
     def add(self, execution: LiveExecution) -> None:
