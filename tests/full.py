@@ -198,6 +198,11 @@ PARTS = {
         "20 min",
         _run_each(*map(_run_module, ("tests.adapters", "tests.aca_clients", "tests.binder"))),
     ),
+    "standard-clients": Part(
+        "unmodified clients of Jupyter's kernels API, each in its own environment with a scoped token",
+        "10 min",
+        _run_module("tests.standard_clients"),
+    ),
     "framework-pages": Part(
         "the pages of frameworks and MCP clients, from their install lines in fresh environments",
         "30 min",
