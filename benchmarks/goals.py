@@ -20,7 +20,7 @@ from .contestants import (
     of_ours,
 )
 from .results import Results
-from .rows import commands, first, idle, imports, memory, outputs, sessions, streaming, warm
+from .rows import commands, first, idle, imports, memory, outputs, sessions, standard_api, streaming, warm
 
 Term = tuple[str, str, str]  # table, contender, quantile
 
@@ -152,6 +152,12 @@ GOALS = (
         (median(first.TABLE, of_ours(MCP_ENDPOINT, first.FORK, pool=True)),),
         (median(first.TABLE, of_ours(CLIENT, first.FORK, pool=True)),),
         at_most=2,
+    ),
+    Goal(
+        "warm `print(1)` through a kernel's WebSocket at `exec/jupyter`, with a scoped token: times the stock endpoint",
+        (median(standard_api.TABLE, standard_api.SCOPED),),
+        (median(standard_api.TABLE, standard_api.STOCK),),
+        at_most=1.3,
     ),
     Goal(
         f"{_MANY} sessions: executions a second, times those of the gateway's WebSocket API",

@@ -1,16 +1,20 @@
-"""The kernels API and WebSocket of a stock Kernel Gateway, by hand with aiohttp, the fastest client at hand."""
+"""Jupyter's kernels API and WebSocket, by hand with aiohttp, the fastest client at hand."""
 
 from __future__ import annotations
 
 import base64
 import json
+import socket
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 
 from .load import Load
 from .worker import serve
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _SECONDS = 120.0
 
@@ -18,21 +22,34 @@ _SECONDS = 120.0
 class Kernel:
     """A kernel of the gateway, and one WebSocket to it."""
 
-    def __init__(self, session: aiohttp.ClientSession, kernel: str, socket: Any) -> None:
+    protocols: tuple[str, ...] = ()
+    acknowledges_at_once = False
+
+    def __init__(self, session: aiohttp.ClientSession, kernel: str, connected: Any) -> None:
         self._session = session
         self._kernel = kernel
-        self._socket = socket
+        self._socket = connected
         self._id = uuid.uuid4().hex
 
     @classmethod
-    async def make(cls, url: str, token: str) -> Kernel:
-        """Start a kernel and connect to it."""
+    async def make(cls, url: str, token: str, prefix: str = "", acknowledges_at_once: bool = False) -> Self:
+        """Start a kernel and connect to it.
+
+        Parameters
+        ----------
+        prefix : str
+            The path before ``/api``.
+        acknowledges_at_once : bool
+            Whether the client acknowledges what it gets without the delay that TCP has for that.
+        """
         session = aiohttp.ClientSession(url, headers={"Authorization": f"token {token}"})
-        async with session.post("/api/kernels", json={"name": "python3"}) as answer:
+        async with session.post(f"{prefix}/api/kernels", json={"name": "python3"}) as answer:
             answer.raise_for_status()
-            kernel = (await answer.json())["id"]
-        socket = await session.ws_connect(f"/api/kernels/{kernel}/channels", max_msg_size=0)
-        return cls(session, kernel, socket)
+            kernel = f"{prefix}/api/kernels/{(await answer.json())['id']}"
+        connected = await session.ws_connect(f"{kernel}/channels", protocols=cls.protocols, max_msg_size=0)
+        made = cls(session, kernel, connected)
+        made.acknowledges_at_once = acknowledges_at_once
+        return made
 
     async def run(self, code: str) -> str:
         """Run code and return what it printed."""
@@ -59,11 +76,14 @@ class Kernel:
         }
         content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
         message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
-        await self._socket.send_str(json.dumps(message))
+        await self._send(message)
         found: list[tuple[str, Any]] = []
         waits_for = {"status", "execute_reply"}
         while waits_for:
-            answer = await self._socket.receive_json(timeout=_SECONDS)
+            answer = await self._receive()
+            if self.acknowledges_at_once:  # the system forgets it with each packet
+                connection = self._socket.get_extra_info("socket")
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
             if answer["parent_header"].get("msg_id") != msg_id:
                 continue
             kind = answer["header"]["msg_type"]
@@ -76,10 +96,16 @@ class Kernel:
                 found.append((kind, answer["content"]))
         return found
 
+    async def _send(self, message: dict[str, Any]) -> None:
+        await self._socket.send_str(json.dumps(message))
+
+    async def _receive(self) -> dict[str, Any]:
+        return dict(await self._socket.receive_json(timeout=_SECONDS))
+
     async def close(self) -> None:
         """Shut the kernel down."""
         await self._socket.close()
-        async with self._session.delete(f"/api/kernels/{self._kernel}") as answer:
+        async with self._session.delete(self._kernel) as answer:
             answer.raise_for_status()
         await self._session.close()
 

@@ -14,12 +14,15 @@ import aiohttp
 from jupyter_exec_ext import AsyncExecClient, CodeBlock, ExecClient, JupyterCodeExecutor, JupyterConnectionInfo
 from jupyter_exec_ext.client.aio.session import AsyncExecSession
 from jupyter_exec_ext.models import Execution
+from jupyter_exec_ext.protocol.kernel_messages import WEBSOCKET_PROTOCOL, decode_websocket, encode_websocket
 
+from .gateway_websocket import Kernel
 from .load import Load
 from .worker import serve
 
 _REVISION = "2026-07-28"
 _META = "io.modelcontextprotocol/"
+_SECONDS = 120.0
 
 
 def text_of(execution: Execution) -> str:
@@ -155,6 +158,20 @@ class McpSession:
         await self._call("end_session")
 
 
+class V1Kernel(Kernel):
+    """A kernel of Jupyter's own API through the binary sub-protocol, at any server."""
+
+    protocols = (WEBSOCKET_PROTOCOL,)
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        await self._socket.send_bytes(encode_websocket("shell", message["header"], message["content"], binary=True))
+
+    async def _receive(self) -> dict[str, Any]:
+        message = decode_websocket(await self._socket.receive_bytes(timeout=_SECONDS))
+        header = {"msg_type": message.msg_type}
+        return {"header": header, "parent_header": {"msg_id": message.parent_id}, "content": message.content}
+
+
 class Executor:
     """AutoGen's name, on our server; it is made with what there is to know of the server."""
 
@@ -193,6 +210,7 @@ if __name__ == "__main__":
             "AsyncExecClient": AsyncSession.make,
             "exec/mcp": McpSession.make,
             "JupyterCodeExecutor": Executor,
+            "kernel WebSocket": V1Kernel.make,
             "load": make_load,
         }
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..bench import Bench
-from . import commands, first, idle, imports, memory, outputs, sessions, startup, streaming, tokens, warm
+from . import commands, first, idle, imports, memory, outputs, sessions, standard_api, startup, streaming, tokens, warm
 
 ROWS: dict[str, Callable[[Bench], None]] = {
     "first": first.measure,
@@ -17,6 +17,7 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "idle": idle.measure,
     "memory": memory.measure,
     "tokens": tokens.measure,
+    "standard_api": standard_api.measure,
     "startup": startup.measure,
     "imports": imports.measure,
     "commands": commands.measure,

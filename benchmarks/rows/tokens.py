@@ -12,9 +12,14 @@ from ..contestants import CLIENT, of_ours
 
 TABLE = "warm `print(1)` with a scoped token"
 # Every limit is looked at, none is reached.
-_LIMITS = {"max_sessions": 5, "max_open_executions": 50, "max_executions_per_minute": 10**6, "max_code_bytes": 10**5}
-_OPTIONS = ("--ExecEngine.allow_unprotected_tokens=True", "--ExecEngine.policies={'wide': {'base': 'trusted'}}")
-OWNER = replace(of_ours(CLIENT, "plain", *_OPTIONS), label=f"{CLIENT}: owner")
+WIDE_LIMITS = {
+    "max_sessions": 5,
+    "max_open_executions": 50,
+    "max_executions_per_minute": 10**6,
+    "max_code_bytes": 10**5,
+}
+WIDE_OPTIONS = ("--ExecEngine.allow_unprotected_tokens=True", "--ExecEngine.policies={'wide': {'base': 'trusted'}}")
+OWNER = replace(of_ours(CLIENT, "plain", *WIDE_OPTIONS), label=f"{CLIENT}: owner")
 BEARER = replace(OWNER, label=f"{CLIENT}: scoped token")
 
 
@@ -24,7 +29,7 @@ def measure(bench: Bench) -> None:
     with bench.servers([OWNER]) as servers:
         server = servers[OWNER.place]
         with ExecClient(server.url, server.token) as owner:
-            issued = owner.tokens.create("benchmark", sorted(ALL_SCOPES), policy="wide", limits=_LIMITS)
+            issued = owner.tokens.create("benchmark", sorted(ALL_SCOPES), policy="wide", limits=WIDE_LIMITS)
         handles = [Handle(bench, contestant, servers) for contestant in (OWNER, BEARER)]
         handles[0].make()
         handles[1].make(token=issued.text)

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +15,16 @@ _NAME = "jupyter_exec_ext"
 
 
 @pytest.fixture(autouse=True)
-def extension_is_enabled(jp_config_dir: Path, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Enable it as an installed package does, and check afterwards that the server has loaded it."""
+def extension_is_enabled(jp_config_dir: Path) -> None:
+    """Enable it as an installed package does."""
     directory = jp_config_dir / "jupyter_server_config.d"
     directory.mkdir()
     enabled = {"ServerApp": {"jpserver_extensions": {_NAME: True}}}
     (directory / f"{_NAME}.json").write_text(json.dumps(enabled))
-    yield
-    if "jp_serverapp" in request.fixturenames:
-        app = request.getfixturevalue("jp_serverapp")
-        assert _NAME in app.extension_manager.extensions
+
+
+@pytest.fixture
+def jp_serverapp(jp_serverapp: Any) -> Any:
+    """Return the tests' server, which has loaded it."""
+    assert _NAME in jp_serverapp.extension_manager.extensions
+    return jp_serverapp
