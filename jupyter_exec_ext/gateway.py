@@ -61,7 +61,7 @@ from .server.routes import tornado_rules
 from .server.site_checks import is_host_allowed, site_of
 from .standard_api.client_registry import ClientRegistry
 from .standard_api.routes import standard_rules
-from .standard_api.token_places import TOKEN_IN_URL_WARNING, ScopedPath
+from .standard_api.token_places import TOKEN_IN_URL_WARNING, ScopedPath, hide_tokens_in_logs
 from .system.resources import exhausted, out_of_resources
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
@@ -251,18 +251,19 @@ class ExecPersonality(JupyterWebsocketPersonality):
     scoped_standard_api = Bool(
         False,
         help="Serve the kernels API of scoped tokens at /api, too, for clients that take a host and a port and no base "
-        "URL. The gateway's own token gets the stock API there, as ever.",
+        "URL. The gateway's own token gets the stock API there.",
     ).tag(config=True)
 
     allow_token_in_url = Bool(
         False,
-        help="Take scoped tokens from the query of a URL, as exec/jupyter's clients without headers send them. "
+        help="Accept scoped tokens in the query of a URL, for clients of exec/jupyter that send no header. "
         "URLs end up in the logs of proxies.",
     ).tag(config=True)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         app = self.parent
+        hide_tokens_in_logs()
         if self.allow_token_in_url:
             self.log.warning(TOKEN_IN_URL_WARNING)
         if not app.auth_token and not is_loopback(app.ip):

@@ -43,7 +43,7 @@ class ExecExtensionApp(ExtensionApp):
 
     allow_token_in_url = Bool(
         False,
-        help="Take scoped tokens from the query of a URL, as exec/jupyter's clients without headers send them. "
+        help="Accept scoped tokens in the query of a URL, for clients of exec/jupyter that send no header. "
         "URLs end up in the logs of proxies.",
     ).tag(config=True)
 

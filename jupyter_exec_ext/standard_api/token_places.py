@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import Any
 from urllib.parse import unquote
@@ -18,6 +19,26 @@ TOKEN_IN_URL_WARNING = (
     "few rights and a short life"
 )
 _IN_URL = re.compile(r"(?<=[?&])token=([^&]*)&?")
+
+
+_LOGGED = re.compile(r"(?<=[?&]token=)[^&\s'\"]+")
+_LOGGERS = ("tornado.access", "tornado.general", "tornado.application")
+
+
+def hide_tokens_in_logs() -> None:
+    """Have Tornado's loggers write URLs without tokens, as Jupyter Server's own log does.
+
+    A host that has them uses this: clients send scoped tokens to paths of its stock handlers, too.
+    """
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_hide_tokens)
+
+
+def _hide_tokens(record: logging.LogRecord) -> bool:
+    if isinstance(record.args, tuple):
+        shown = [_LOGGED.sub("[secret]", str(each)) for each in record.args]
+        record.args = tuple(text if "[secret]" in text else each for text, each in zip(shown, record.args, strict=True))
+    return True
 
 
 def move_token(request: HTTPServerRequest, *, allow_in_url: bool) -> None:

@@ -154,6 +154,8 @@ def test_a_token_in_a_url_is_taken_where_it_is_allowed_and_in_no_log(
             assert requests.get(f"{base}api/kernels?token={token}", timeout=30).json() == []
             assert requests.get(f"{base}api/kernels", timeout=30).status_code == 401
             assert requests.get(f"{base}api/kernels?token=wrong", timeout=30).status_code in (401, 403)
+        for path in ("exec/jupyter/api/nothing", "api/nothing", "api/contents"):  # also those that no handler has
+            assert requests.get(f"{host.info.url}{path}?a=1&token={token}", timeout=30).status_code in (401, 403, 404)
         if name == "gateway":
             owners = requests.get(f"{host.info.url}api/kernels", headers=host.info.auth_headers, timeout=30)
             assert owners.ok
