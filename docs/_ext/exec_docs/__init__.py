@@ -20,7 +20,7 @@ from .audit import audit
 from .commands import COMMANDS, command, server_options
 from .errors import errors_of_clients, errors_of_servers
 from .events import events
-from .http import TAGS, records, request_table, requests, standard_request_table
+from .http import TAGS, records, request_table, requests, standard_message_table, standard_request_table
 from .python_api import public_names, python_api
 from .scopes import scopes
 from .traits import CONFIGURABLES, settings
@@ -35,6 +35,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "request_table": request_table,
     "scope_requests": scopes,
     "server_options": server_options,
+    "standard_message_table": standard_message_table,
     "standard_request_table": standard_request_table,
     **{f"command_{name}": partial(command, name) for name in COMMANDS},
     **{f"requests_{tag}": partial(requests, tag) for tag in TAGS},

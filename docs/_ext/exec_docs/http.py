@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from jupyter_exec_ext.server.routes import OPEN_ROUTES, ROUTES, Route
+from jupyter_exec_ext.standard_api.incoming_messages import RULES
 from jupyter_exec_ext.standard_api.routes import STANDARD_ROUTES
 
 from .markdown import code, section, sentence, table
@@ -51,6 +52,12 @@ def standard_request_table() -> str:
         for method, access in methods.items()
     ]
     return table(["request", "does", "scope"], rows)
+
+
+def standard_message_table() -> str:
+    """Return the table of the messages that clients may send on a kernel's WebSocket, with the scope of each."""
+    rows = [[code(kind), channel, _linked(access.scopes)] for (channel, kind), access in RULES.items()]
+    return table(["message", "channel", "scope"], rows)
 
 
 def requests(tag: str) -> str:
