@@ -61,11 +61,14 @@ from .server.routes import tornado_rules
 from .server.site_checks import is_host_allowed, site_of
 from .standard_api.client_registry import ClientRegistry
 from .standard_api.routes import standard_rules
+from .standard_api.token_alias import replace_auth_token
 from .standard_api.token_places import TOKEN_IN_URL_WARNING, ScopedPath, hide_tokens_in_logs
 from .system.resources import exhausted, out_of_resources
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
 _KERNEL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_USER = User("gateway", "gateway", "gateway", "GW", None, None)
+_OWNER = owner("gateway", describe_user(_USER))
 
 
 def is_loopback(address: str) -> bool:
@@ -84,8 +87,6 @@ class GatewayGate:
         self._allowed_hosts = allowed_hosts
         self._allow_origin = allow_origin
         self._bearers = bearers
-        self._user = User("gateway", "gateway", "gateway", "GW", None, None)
-        self._owner = owner("gateway", describe_user(self._user))
 
     async def authenticate(self, handler: APIHandler) -> Caller:
         """Return the bearer of a scoped token, or the owner if the request brings the gateway's token."""
@@ -100,8 +101,8 @@ class GatewayGate:
             match = _AUTHORIZATION.fullmatch(request.headers.get("Authorization", ""))
             if not hmac.compare_digest(match[1].encode() if match else b"", self._token):
                 raise unauthenticated(request)
-        let_in(handler, self._user)
-        return self._owner
+        let_in(handler, _USER)
+        return _OWNER
 
     async def preflight(self, handler: APIHandler) -> None:
         """Answer a CORS preflight; the stock handlers add the headers."""
@@ -260,6 +261,12 @@ class ExecPersonality(JupyterWebsocketPersonality):
         "URLs end up in the logs of proxies.",
     ).tag(config=True)
 
+    auth_token_is_scoped = Bool(
+        False,
+        help="Give KernelGatewayApp.auth_token the rights of a scoped token under the default policy, for clients that "
+        "choose the token of a gateway that they start. The stock API is closed then.",
+    ).tag(config=True)
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         app = self.parent
@@ -301,7 +308,9 @@ class ExecPersonality(JupyterWebsocketPersonality):
 
     def create_request_handlers(self) -> list[tuple[Any, ...]]:
         """Return our routes, then the stock ones with the Host check and our kernels handler."""
-        app = self.parent
+        app, ours = self.parent, list[Any]()
+        if self.auth_token_is_scoped:
+            ours.append(replace_auth_token(app, self.engine.tokens, _OWNER, allow_in_url=self.allow_token_in_url))
         gate = close_gate_if_invalid(
             self.engine.policy_problem,
             GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin, self.engine.tokens),
@@ -309,7 +318,7 @@ class ExecPersonality(JupyterWebsocketPersonality):
         services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__, self.allow_token_in_url)
         self.mcp = McpEndpoint(self.engine)
         clients = ClientRegistry(self.engine, allow_token_in_url=self.allow_token_in_url)
-        ours: list[Any] = [
+        ours += [
             (url_path_join("/", app.base_url, pattern), with_cors(handler), options)
             for pattern, handler, options in tornado_rules(services, self.mcp, clients)
         ]

@@ -18,6 +18,11 @@ class Row:
     is_in_url: bool
 
 
+def read_dockerfile() -> str:
+    """Return the page's Dockerfile for smolagents."""
+    return PAGE.read_text(encoding="utf-8").partition("```dockerfile\n")[2].partition("```")[0]
+
+
 def read_table() -> dict[str, Row]:
     """Return the rows by their clients."""
     _, _, section = PAGE.read_text(encoding="utf-8").partition("\n## What to enter\n")

@@ -8,7 +8,7 @@ from tests.standard_clients.__main__ import CLIENTS
 from tests.standard_clients.client_table import read_table
 
 #: The clients that put the token in the URL, and know no other way.
-IN_URL = {"smolagents", "jupyter_konsole", "open_webui", "jupyterlab_services"}
+IN_URL = {"smolagents", "smolagents_docker", "jupyter_konsole", "open_webui", "jupyterlab_services"}
 
 
 def test_each_row_has_a_client_and_each_client_a_row() -> None:
