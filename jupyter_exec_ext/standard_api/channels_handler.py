@@ -23,8 +23,9 @@ _PING_SECONDS = 30.0
 _SPARE_BYTES = 64 * 1024
 _SWITCHING_PROTOCOLS = 101
 _POLICY, _FAILED = 1008, 1011
-# Refused messages are answered, logged and recorded. Beyond this many a connection's messages are read more slowly.
-_REFUSALS_AT_ONCE, _REFUSALS_PER_MINUTE = 50, 300.0
+# Refused messages and interrupts are in the audit trail, and a client could send thousands of them in a second. Beyond
+# these figures, the messages of a connection are read more slowly.
+_RECORDED_AT_ONCE, _RECORDED_PER_MINUTE = 50, 300.0
 # A reason is at most 123 bytes in a WebSocket's last frame.
 _MAX_REASON_BYTES = 120
 
@@ -35,7 +36,7 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
     _client: RemoteClient | None = None
     _is_v1 = False
     _key: ClientKey
-    _refusals: Budget
+    _recorded: Budget
     _rest_seconds = 0.0  # before the next message is read
 
     async def get(self, kernel_id: str) -> None:
@@ -70,7 +71,7 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         """Begin to show the client what happens."""
         self.set_nodelay(True)
         self._is_v1 = self.selected_subprotocol == WEBSOCKET_PROTOCOL
-        self._refusals = Budget(_REFUSALS_AT_ONCE, _REFUSALS_PER_MINUTE, max_keys=1)
+        self._recorded = Budget(_RECORDED_AT_ONCE, _RECORDED_PER_MINUTE, max_keys=1)
         try:
             self._client = await self._clients.connect(self._key, self.caller, self)
         except ExecError as error:
@@ -108,9 +109,13 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
 
     def note_refusal(self, message_type: str, error: ExecError) -> None:
         """Log a refused message as a refused request is logged, and record it if it was for lack of a right."""
-        self._rest_seconds = self._refusals.spend("", time.monotonic())
+        self.count_recorded()
         self.log_exception(type(error), error, None)
         self.record_if_denied(error, message_type)
+
+    def count_recorded(self) -> None:
+        """Rest before the next message is read, if there were too many that leave records."""
+        self._rest_seconds = self._recorded.spend("", time.monotonic())
 
     def cut_off(self, reason: str) -> None:
         """End the connection, for a reason."""

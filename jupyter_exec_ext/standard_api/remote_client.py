@@ -41,7 +41,10 @@ class Connection(Protocol):
         """Raise an error if the caller, or the deployment's user behind it, does not have these rights."""
 
     def note_refusal(self, message_type: str, error: ExecError) -> None:
-        """Log and record that a message was refused; after many, messages are read more slowly."""
+        """Log and record that a message was refused, and count it as recorded."""
+
+    def count_recorded(self) -> None:
+        """Count a message that leaves a record, and that no policy limits; after many, messages are read slowly."""
 
     def cut_off(self, reason: str) -> None:
         """End the connection."""
@@ -171,6 +174,7 @@ class RemoteClient:
         elif kind == "input_reply":
             await self._answer_input(message)
         elif kind == "interrupt_request":
+            self._connection.count_recorded()
             await self._engine.interrupt_session(self._caller, self._session_id)
             await self._reply(message, {"status": "ok"})
         elif kind == "shutdown_request":

@@ -236,8 +236,9 @@ async def test_limit_that_a_message_goes_beyond_is_recorded(http: aiohttp.Client
     assert (denial.data["code"], denial.data["message"]) == ("policy_limit_reached", "execute_request")
 
 
-async def test_flood_of_refused_messages_is_slowed_down_for_its_connection_alone(
-    http: aiohttp.ClientSession, hosts: Any, name: str
+@pytest.mark.parametrize(("channel", "verb"), [("shell", "nothing"), ("control", "interrupt")])
+async def test_flood_of_recorded_messages_is_slowed_down_for_its_connection_alone(
+    http: aiohttp.ClientSession, hosts: Any, name: str, channel: str, verb: str
 ) -> None:
     host = hosts[name]
     bearer = mint(host, policy="trusted")
@@ -246,12 +247,12 @@ async def test_flood_of_refused_messages_is_slowed_down_for_its_connection_alone
     flooding = KernelSocket(await http.ws_connect(url, headers={"Authorization": f"token {bearer.token}"}))
     began = time.monotonic()
     for _ in range(1000):
-        await flooding.send("shell", "nothing_request", {})
-    refused_messages = 0
+        await flooding.send(channel, f"{verb}_request", {})
+    answers = 0
     while time.monotonic() < began + 1.5:
         message = await flooding.receive()
-        refused_messages += message.msg_type == "nothing_reply"
-    assert 50 <= refused_messages <= 50 + 12 * (time.monotonic() - began)
+        answers += message.msg_type == f"{verb}_reply"
+    assert 50 <= answers <= 50 + 12 * (time.monotonic() - began)
     assert texts_of(await other.run("print('goes on')")) == "goes on\n"
 
 

@@ -47,6 +47,9 @@ class Socket:
     def note_refusal(self, message_type: str, error: ExecError) -> None:
         pass
 
+    def count_recorded(self) -> None:
+        pass
+
     def cut_off(self, reason: str) -> None:
         self.reason = reason
 
