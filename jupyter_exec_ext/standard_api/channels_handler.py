@@ -45,12 +45,12 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         if not self.token_authenticated:
             raise XSRFCheckFailed("send a token; a WebSocket of this API takes no cookie")
         session = await self.find_session(kernel_id)
-        if self.request.headers.get("Upgrade", "").lower() != "websocket":  # which Tornado would say in plain text
-            raise InvalidRequest("this path is for WebSockets only")
         name = self.get_query_argument("session_id", "")[:_MAX_NAME_CHARACTERS]
         self._has_name = bool(name)
         self._key = ClientKey(self.caller.principal, session.id, name or secrets.token_hex(8))
         self.hold_stream()
+        if self.request.headers.get("Upgrade", "").lower() != "websocket":  # which Tornado would say in plain text
+            raise InvalidRequest("this path is for WebSockets only")
         await WebSocketHandler.get(self)
 
     def select_subprotocol(self, subprotocols: list[str]) -> str | None:
