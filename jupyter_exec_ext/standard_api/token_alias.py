@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 import secrets
 from typing import Any
 
@@ -14,6 +15,7 @@ from tornado.web import ErrorHandler
 from ..auth.caller import Caller
 from ..engine.access.token_service import TokenService
 from ..models import TokenRequest
+from .routes import STANDARD_PREFIX
 from .token_places import move_token
 
 # What clients of the standard API do.
@@ -30,12 +32,15 @@ class TokenAlias(Matcher):
     ----------
     text : str
         The client's own token.
+    base_url : str
+        Path of the gateway.
     allow_in_url : bool
-        True if it may be in the URL, as for `move_token`.
+        True if it may be in a URL of the standard API, as for `move_token`.
     """
 
-    def __init__(self, text: str, *, allow_in_url: bool) -> None:
+    def __init__(self, text: str, base_url: str, *, allow_in_url: bool) -> None:
         self._text = text.encode()
+        self._standard = re.compile(rf"{re.escape(base_url.rstrip('/'))}/(?:{STANDARD_PREFIX}/)?api(?:/|$)")
         self._allow_in_url = allow_in_url
         self._scoped = ""
 
@@ -59,7 +64,8 @@ class TokenAlias(Matcher):
         request : HTTPServerRequest
             The request, which this changes.
         """
-        move_token(request, allow_in_url=self._allow_in_url)
+        if self._standard.match(request.path):
+            move_token(request, allow_in_url=self._allow_in_url)
         text = request.headers.get("Authorization", "").partition(" ")[2].strip()
         if self._scoped and hmac.compare_digest(text.encode(), self._text):
             request.headers["Authorization"] = f"token {self._scoped}"
@@ -87,7 +93,7 @@ def replace_auth_token(app: Any, tokens: TokenService, caller: Caller, *, allow_
     """
     if not app.auth_token:
         raise SystemExit("jupyter_exec_ext: ExecPersonality.auth_token_is_scoped needs a token; set KG_AUTH_TOKEN")
-    alias = TokenAlias(app.auth_token, allow_in_url=allow_in_url)
+    alias = TokenAlias(app.auth_token, app.base_url, allow_in_url=allow_in_url)
     app.auth_token = secrets.token_urlsafe(32)
     IOLoop.current().add_callback(alias.create_token, tokens, caller)
     return Rule(alias, ErrorHandler)

@@ -54,6 +54,11 @@ def test_other_tokens_are_refused(host: Host, token: str) -> None:
         assert call(host, "GET", path, token).status_code in (401, 403), path
 
 
+def test_token_in_a_url_is_for_the_standard_api_alone(host: Host) -> None:
+    assert call(host, "GET", f"exec/v1/sessions?token={CHOSEN}", "").status_code == 401
+    assert call(host, "GET", f"api/kernels?token={CHOSEN}", "").status_code == 200
+
+
 def test_gateway_without_a_token_does_not_start(tmp_path: Any) -> None:
     option = "--ExecPersonality.auth_token_is_scoped=True"
     starting = running_host("gateway", tmp_path, option, token="")
