@@ -50,9 +50,9 @@ class Sender(NamedTuple):
 
 
 class KernelMessage:
-    """One received message; its content is parsed when it is first looked at."""
+    """One received message; its content and metadata are parsed on first access."""
 
-    __slots__ = ("_content", "_msg_id", "channel", "msg_type", "parent_id", "parent_type")
+    __slots__ = ("_content", "_metadata", "_msg_id", "channel", "msg_type", "parent_id", "parent_type")
 
     def __init__(
         self,
@@ -62,12 +62,14 @@ class KernelMessage:
         content: Any,
         parent_type: str | None = None,
         msg_id: Any = None,
+        metadata: bytes = b"{}",
     ) -> None:
         self.channel = channel
         self.msg_type = msg_type
         self.parent_id = parent_id
         self.parent_type = parent_type
         self._msg_id = msg_id
+        self._metadata = metadata
         self._content = content
 
     @property
@@ -84,15 +86,27 @@ class KernelMessage:
     def content(self) -> Mapping[str, Any]:
         """The message's content; empty where it is not a JSON object."""
         if isinstance(self._content, (bytes, bytearray, memoryview)):
-            try:
-                self._content = loads_lenient(bytes(self._content))
-            except (ValueError, RecursionError):  # the message still counts, by its type
-                self._content = {}
+            self._content = _object(bytes(self._content))  # if it is none, the message still counts, by its type
         return self._content if isinstance(self._content, dict) else {}
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The message's metadata; empty where it is not a JSON object."""
+        return _object(self._metadata)
 
     def with_content(self, content: Any) -> KernelMessage:
         """Return the same message with another content."""
-        return KernelMessage(self.channel, self.msg_type, self.parent_id, content, self.parent_type, self._msg_id)
+        return KernelMessage(
+            self.channel, self.msg_type, self.parent_id, content, self.parent_type, self._msg_id, self._metadata
+        )
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        value = loads_lenient(data)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def new_header(msg_type: str, session_id: str, msg_id: str | None = None) -> dict[str, str]:
@@ -165,10 +179,12 @@ class FrameCodec:
             signer.update(part)
         return signer.hexdigest().encode()
 
-    def encode(self, msg_type: str, content: Mapping[str, Any]) -> tuple[str, list[bytes]]:
+    def encode(
+        self, msg_type: str, content: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
+    ) -> tuple[str, list[bytes]]:
         """Return the id and the frames of a new message."""
         header = new_header(msg_type, self.session_id)
-        parts = [dump_bytes(header), b"{}", b"{}", dump_bytes(content)]
+        parts = [dump_bytes(header), b"{}", dump_bytes(metadata) if metadata else b"{}", dump_bytes(content)]
         return header["msg_id"], [DELIMITER, self._sign(parts), *parts]
 
     def decode(self, channel: str, frames: Sequence[bytes]) -> KernelMessage:
@@ -180,8 +196,7 @@ class FrameCodec:
             If the frames are malformed or the signature is wrong.
         """
         parts = self._checked(frames)
-        # Metadata (``parts[2]``) is never parsed, because nothing uses it.
-        return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), parts[3])
+        return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), parts[3], parts[2])
 
     def _checked(self, frames: Sequence[bytes]) -> Sequence[bytes]:
         # On iopub the topic of the subscription stands before the delimiter.
@@ -214,7 +229,7 @@ class FrameCodec:
             raise ValueError("a large kernel message has too few frames")
         if self._signer is not None and not hmac.compare_digest(self._sign([*parts, *content]), head[start]):
             raise ValueError("a kernel message has a wrong signature")
-        return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), {})
+        return _message(channel, loads_lenient(parts[0]), loads_lenient(parts[1]), {}, parts[2])
 
     # --- between ZeroMQ and a WebSocket of the v1 sub-protocol, without looking into the messages ---
 
@@ -240,7 +255,7 @@ class FrameCodec:
         return pack_parts([channel.encode(), *self._checked(frames)])
 
 
-def _message(channel: str, header: Any, parent: Any, content: Any) -> KernelMessage:
+def _message(channel: str, header: Any, parent: Any, content: Any, metadata: bytes = b"{}") -> KernelMessage:
     """Return a message, once everything in its header that is used has been checked."""
     parent = parent or {}
     if not isinstance(header, dict) or not isinstance(parent, dict):
@@ -255,6 +270,7 @@ def _message(channel: str, header: Any, parent: Any, content: Any) -> KernelMess
         content,
         _text_field(parent, "msg_type", _MAX_TYPE_CHARACTERS),
         header.get("msg_id"),  # `sender` checks it
+        metadata,
     )
 
 
@@ -321,6 +337,9 @@ def unpack_parts(data: bytes) -> list[bytes]:
         if not 6 <= count <= 1024:
             raise ValueError("a kernel message has too many parts, or too few")
         offsets = struct.unpack_from(f"<{count}Q", data, 8)
+        # Parts that overlap would take many times the memory of the message.
+        if offsets[0] < 8 * (count + 1) or offsets[-1] > len(data) or any(a > b for a, b in pairwise(offsets)):
+            raise ValueError("the parts of a kernel message overlap, or lie outside of it")
     except (struct.error, ValueError) as error:
         raise ValueError(f"a kernel message is malformed: {error}") from None
     return [data[a:b] for a, b in pairwise(offsets)]

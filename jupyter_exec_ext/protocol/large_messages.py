@@ -53,7 +53,7 @@ def read_large(
         yield from _split(message, loads_in_pieces(content, _UnreadText))
     elif message.msg_type in _BUNDLES:
         yield message.with_content(_bundle(content, KeepUpTo(max_value_bytes, max_memory_bytes)))
-    elif message.msg_type in _OTHERS:
+    elif message.msg_type in _OTHERS or message.msg_type.startswith("comm_") or message.msg_type.endswith("_reply"):
         keep = _plain(KeepUpTo(max_value_bytes, max_memory_bytes))
         yield message.with_content(_without_escapes(loads_in_pieces(content, keep)))
     else:

@@ -23,6 +23,8 @@ _PING_SECONDS = 30.0
 _SPARE_BYTES = 64 * 1024
 _SWITCHING_PROTOCOLS = 101
 _POLICY, _FAILED = 1008, 1011
+# Far more than a client that waits for each answer can send. Beyond, a connection's messages are read more slowly.
+_MESSAGES_AT_ONCE, _MESSAGES_PER_MINUTE = 1000, 30_000.0
 # Refused messages and interrupts are in the audit trail, and a client could send thousands of them in a second. Beyond
 # these figures, the messages of a connection are read more slowly.
 _RECORDED_AT_ONCE, _RECORDED_PER_MINUTE = 50, 300.0
@@ -36,6 +38,7 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
     _client: RemoteClient | None = None
     _is_v1 = False
     _key: ClientKey
+    _messages: Budget
     _recorded: Budget
     _rest_seconds = 0.0  # before the next message is read
 
@@ -60,7 +63,8 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
     @property
     def max_message_size(self) -> int:
         """Size of the largest frame: JSON adds escapes and other fields to the code that it carries."""
-        return 4 * self.engine.max_code_bytes + _SPARE_BYTES
+        limits = (policy.max_code_bytes for policy in self.caller.policies)
+        return 4 * min([self.engine.max_code_bytes, *(each for each in limits if each is not None)]) + _SPARE_BYTES
 
     @property
     def ping_interval(self) -> float:
@@ -71,6 +75,7 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         """Begin to show the client what happens."""
         self.set_nodelay(True)
         self._is_v1 = self.selected_subprotocol == WEBSOCKET_PROTOCOL
+        self._messages = Budget(_MESSAGES_AT_ONCE, _MESSAGES_PER_MINUTE, max_keys=1)
         self._recorded = Budget(_RECORDED_AT_ONCE, _RECORDED_PER_MINUTE, max_keys=1)
         try:
             self._client = await self._clients.connect(self._key, self.caller, self)
@@ -91,8 +96,9 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         except Exception:  # a defect of ours ends this connection alone
             self.log.exception("a message of a kernel's client failed (request %s)", self.request_id)
             self._end(_FAILED, "the server failed; its log has the details")
-        if self._rest_seconds:
-            await asyncio.sleep(self._rest_seconds)
+        rest_seconds = max(self._rest_seconds, self._messages.spend("", time.monotonic()))
+        if rest_seconds:
+            await asyncio.sleep(rest_seconds)
             self._rest_seconds = 0.0
 
     async def send(self, message: OutgoingMessage) -> None:

@@ -65,13 +65,15 @@ class ClientRegistry:
         SessionNotFound, SessionEnded
             If there is no such live session.
         """
-        client = self._clients.get(key)
+        client, earlier = self._clients.get(key), None
         if client is not None and client.is_behind:
             self.forget(key)
-            client = None
+            earlier, client = client, None
         if client is None:
             self._require_place(key.principal)
             client = self._clients[key] = RemoteClient(self._engine, caller, key.session_id)
+            if earlier is not None:
+                client.adopt(earlier)
         self._stop_timer(key)
         if key not in self._connections:
             self._connected[key.session_id] += 1
@@ -84,7 +86,8 @@ class ClientRegistry:
         return client
 
     def _require_place(self, principal: str) -> None:
-        of_token = sum(key.principal == principal for key in self._clients)
+        root = principal.partition("/")[0]  # a token's own tokens share its places
+        of_token = sum(key.principal.partition("/")[0] == root for key in self._clients)
         if len(self._clients) < _MAX_CLIENTS and of_token < _MAX_CLIENTS_OF_A_TOKEN:
             return
         raise TooManySessions(
@@ -104,7 +107,7 @@ class ClientRegistry:
         client = self._clients.get(key)
         if client is None or self._connections.get(key) is not connection:
             return
-        if not may_return or client.is_behind:
+        if not may_return:
             self.forget(key)
             return
         self._note_disconnected(key)

@@ -14,10 +14,12 @@ from typing import Any
 
 from ..errors import InvalidRequest
 from ..protocol.client_frames import decode_client_message
+from ..protocol.strict_json import is_encodable, parsed_bytes
 from ..server.gate import Access
 from ..server.rights import CONTROL_EXECUTIONS, DELETE_SESSIONS, READ_EXECUTIONS, RUN_CODE
 
 _MAX_CHARACTERS = 256
+_MAX_PARSED_BYTES = 16 * 1024 * 1024
 _MSG_ID = re.compile(r"[!-~]{1,255}")
 _HEADER_FIELDS = ("msg_id", "session", "username", "date", "msg_type", "version")
 _MAX_EXPRESSIONS, _MAX_EXPRESSION_CHARACTERS = 20, 2000
@@ -53,11 +55,14 @@ class IncomingMessage:
         The fields that Jupyter's protocol has for headers, each a short text. Answers have it as their parent.
     parent_id : str
         The id of the message that it answers; empty for a request.
+    metadata, content : mapping
+        The rest, which is checked where it is used.
     """
 
     channel: str
     header: Mapping[str, str]
     parent_id: str
+    metadata: Mapping[str, Any]
     content: Mapping[str, Any]
 
     @property
@@ -130,19 +135,32 @@ def read_message(frame: str | bytes, *, is_v1: bool) -> IncomingMessage:
     InvalidRequest
         If it is none.
     """
+    # Millions of small values would take seconds to parse, and gigabytes.
+    if parsed_bytes(frame) > _MAX_PARSED_BYTES:
+        raise InvalidRequest("a message may have fewer values")
     try:
-        channel, header, parent, content = decode_client_message(frame, is_v1=is_v1)
+        channel, header, parent, metadata, content = decode_client_message(frame, is_v1=is_v1)
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(f"this is no message of Jupyter's protocol: {error}") from None
     if not (isinstance(header, dict) and isinstance(content, dict) and isinstance(channel, str)):
         raise InvalidRequest("a message must have a channel, and objects as its header and content")
     fields = {name: header.get(name, "") for name in _HEADER_FIELDS}
-    if not all(isinstance(value, str) and len(value) <= _MAX_CHARACTERS for value in fields.values()):
-        raise InvalidRequest(f"the fields of a header must be strings of at most {_MAX_CHARACTERS} characters")
+    if not all(_is_header_field(value) for value in fields.values()):
+        raise InvalidRequest(f"the fields of a header must be texts of at most {_MAX_CHARACTERS} characters")
     if not fields["msg_type"] or not _MSG_ID.fullmatch(fields["msg_id"]):
         raise InvalidRequest("a header must have a 'msg_type', and a 'msg_id' of 1 to 255 visible ASCII characters")
     parent_id = parent.get("msg_id", "") if isinstance(parent, dict) else ""
-    return IncomingMessage(channel[:16], fields, parent_id if isinstance(parent_id, str) else "", content)
+    return IncomingMessage(
+        channel[:16],
+        fields,
+        parent_id if isinstance(parent_id, str) else "",
+        metadata if isinstance(metadata, dict) else {},
+        content,
+    )
+
+
+def _is_header_field(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= _MAX_CHARACTERS and is_encodable(value)
 
 
 def limit_history_request(content: Mapping[str, Any]) -> dict[str, Any]:
@@ -193,6 +211,5 @@ def _number(content: Mapping[str, Any], name: str) -> int | None:
 
 def needed_rights(message: IncomingMessage) -> Access | None:
     """Return the rights that a message needs; None for one that no client may send."""
-    if message.is_restart:
-        return CONTROL_EXECUTIONS
-    return RULES.get((message.channel, message.msg_type))
+    access = RULES.get((message.channel, message.msg_type))
+    return CONTROL_EXECUTIONS if access is not None and message.is_restart else access

@@ -14,6 +14,7 @@ from ..models import Session, SessionRequest
 from ..server.base_handler import ExecHandler
 from ..server.info_handlers import NotFoundHandler, OpenAPIHandler
 from .client_registry import ClientRegistry
+from .interrupts import interrupt_kernel
 from .kernel_ids import kernel_id_of
 from .standard_json import SESSION_FIELDS, kernel_to_json, kernelspecs_to_json, session_metadata, session_to_json
 from .token_places import move_token
@@ -199,7 +200,7 @@ class KernelInterruptHandler(StandardHandler):
     @web.authenticated
     async def post(self, kernel_id: str) -> None:
         """Interrupt a kernel's code."""
-        await self.engine.interrupt_session(self.caller, (await self.find_session(kernel_id)).id)
+        await interrupt_kernel(self.engine, self.caller, (await self.find_session(kernel_id)).id)
         self.answer_empty()
 
 
@@ -230,7 +231,9 @@ class StandardSessionsHandler(StandardHandler):
         fields = {name: _text(body, name) for name in SESSION_FIELDS}
         kernel = body.get("kernel")
         kernel_id = kernel.get("id") if isinstance(kernel, dict) else None
-        known = [session_to_json(each, self._clients.count(each.id)) for each in await self.live_sessions()]
+        # Of its own: one that another token has made may be meant for that token's code.
+        own = [each for each in await self.live_sessions() if each.owner == self.caller.principal]
+        known = [session_to_json(each, self._clients.count(each.id)) for each in own]
         same_path = [each for each in known if fields["path"] and each["path"] == fields["path"]]
         found = next(iter(same_path or [each for each in known if each["id"] == kernel_id]), None)
         if found is None:

@@ -1,6 +1,6 @@
 """Outgoing messages on a kernel's WebSocket: an execution's events as Jupyter's protocol has them.
 
-ClientRegistry get what the execution's log has, so that the cap on output and the rest of its rules hold for them, too.
+Clients receive the events of the execution's log, so its cap on output applies to them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..models import (
 )
 from ..protocol.client_frames import pack_message
 from ..protocol.kernel_messages import PROTOCOL_VERSION, new_header
-from ..protocol.strict_json import dump_bytes, dumps
+from ..protocol.strict_json import dump_bytes
 
 # How an execution has ended where its code has raised no error of its own.
 _NAMES = {
@@ -56,14 +56,25 @@ class OutgoingMessage:
 
     Parameters
     ----------
+    channel : str
+        ``shell``, ``iopub``, ``stdin`` or ``control``.
+    msg_type : str
+        Its type.
+    content : mapping
+        Its content.
     parent : mapping
         The header of the client's request that it belongs to; empty if it belongs to none.
+    metadata : mapping
+        Its metadata, which comms have.
+    msg_id : str
+        Its id.
     """
 
     channel: str
     msg_type: str
     content: Mapping[str, Any]
     parent: Mapping[str, Any]
+    metadata: Mapping[str, Any] = field(default_factory=dict)
     msg_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def frame(self, session: str, *, is_v1: bool) -> str | bytes:
@@ -78,18 +89,18 @@ class OutgoingMessage:
         """
         header = new_header(self.msg_type, session, self.msg_id)
         if is_v1:
-            return pack_message(self.channel, header, self.parent, dump_bytes(self.content))
+            return pack_message(self.channel, header, self.parent, self.metadata, dump_bytes(self.content))
         message = {
             "header": header,
             "msg_id": self.msg_id,
             "msg_type": self.msg_type,
             "parent_header": self.parent,
-            "metadata": {},
+            "metadata": self.metadata,
             "content": self.content,
             "buffers": [],
             "channel": self.channel,
         }
-        return dumps(message)
+        return dump_bytes(message).decode()  # unlike a text, it has no lone surrogates, which a frame cannot have
 
 
 def request_header(execution: Execution, request: ExecutionRequest | None) -> Mapping[str, Any]:

@@ -15,16 +15,18 @@ from ..engine.executions.live_execution import LiveExecution
 from ..errors import ExecError, Forbidden, InvalidRequest, NoInputRequested, PolicyDenied
 from ..models import JupyterExecutionRequest, Session, SessionState
 from ..protocol.kernel_messages import KernelMessage
-from ..protocol.strict_json import dump_bytes
 from ..server.gate import Access
+from .comm_outbox import CommOutbox
 from .execution_display import ExecutionDisplay, ReadsTooSlowly
 from .incoming_messages import IncomingMessage, limit_history_request, needed_rights, read_message, select_history
+from .interrupts import interrupt_kernel
 from .outgoing_messages import OutgoingMessage, make_note, make_refusal, make_status
 
-# Requests that wait for the kernel, and messages of comms that wait for the client.
-_MAX_PENDING = 200
-# Size of the messages of comms that wait for the client.
-_MAX_PENDING_BYTES = 16 * 1024 * 1024
+# Requests of one client that wait for the kernel, or whose answers wait for the client.
+_MAX_TASKS = 200
+_MAX_COMM_ID_CHARACTERS = 200
+# A completion after `from x import` imports x, and an inspection reads properties.
+_RUNS_CODE = ("complete_request", "inspect_request")
 
 
 class Disconnected(Exception):
@@ -53,7 +55,7 @@ class Connection(Protocol):
 class RemoteClient:
     """A client of the kernel of one session.
 
-    What comes while its connection is broken waits for the next one.
+    While its connection is broken, messages wait for the next one.
 
     Parameters
     ----------
@@ -79,9 +81,9 @@ class RemoteClient:
         self._may_send = asyncio.Event()
         self._has_ended = False
         self._shuts_down = False
-        self._display = ExecutionDisplay(self._send, self._cut_off, engine.log)
+        self._display = ExecutionDisplay(self._send, engine.log)
+        self._comm_outbox = CommOutbox(self._send)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._pending_bytes = 0
         self._unwatch: Callable[[], None] | None = None
 
     async def connect(self, connection: Connection, caller: Caller) -> None:
@@ -96,10 +98,15 @@ class RemoteClient:
         if self._unwatch is None:
             self._unwatch = await self._engine.messages.watch(self._caller, self._session_id, self)
             self._start(self._display.run())
+            self._start(self._comm_outbox.run())
         if self._connection is not None:
             self._connection.cut_off("the client has connected again")
         self._connection = connection
         self._may_send.set()
+
+    def adopt(self, earlier: RemoteClient) -> None:
+        """Go on with the executions that the same client has asked for, and that it was not shown whole."""
+        self._display.adopt(earlier._display)
 
     def disconnect(self, connection: Connection) -> None:
         """Keep what comes for the client's next connection, unless it has that already."""
@@ -175,7 +182,7 @@ class RemoteClient:
             await self._answer_input(message)
         elif kind == "interrupt_request":
             self._connection.count_recorded()
-            await self._engine.interrupt_session(self._caller, self._session_id)
+            await interrupt_kernel(self._engine, self._caller, self._session_id)
             await self._reply(message, {"status": "ok"})
         elif kind == "shutdown_request":
             self._start(self._answer(message, self._shut_down))
@@ -189,7 +196,7 @@ class RemoteClient:
     async def _execute(self, message: IncomingMessage) -> None:
         expressions = message.expressions()
         if expressions and self._has_approvals():
-            raise PolicyDenied("'user_expressions' are refused under a policy with approvals: nobody would see them")
+            raise PolicyDenied("'user_expressions' are refused under a policy with approvals: no person would see them")
         request = JupyterExecutionRequest(
             message.text("code"),
             # Without the right to answer, its code would wait in vain.
@@ -218,10 +225,16 @@ class RemoteClient:
 
     async def _ask(self, message: IncomingMessage) -> None:
         """Have the kernel answer a request."""
+        if message.msg_type in _RUNS_CODE and self._has_approvals():
+            raise PolicyDenied(
+                f"{message.msg_type!r} can run code, such as imports, so it is refused under a policy with approvals"
+            )
         is_history = message.msg_type == "history_request"
         content = limit_history_request(message.content) if is_history else message.content
         await self._send(make_status("busy", message.header))
-        answer = await self._engine.messages.ask(self._caller, self._session_id, message.msg_type, content)
+        answer = await self._engine.messages.ask(
+            self._caller, self._session_id, message.msg_type, content, channel=message.channel
+        )
         if is_history:
             answer = {**answer, "history": select_history(message.content, answer.get("history"))}
         await self._send(OutgoingMessage(message.channel, message.reply_type, answer, message.header))
@@ -234,7 +247,7 @@ class RemoteClient:
             self._shuts_down = True
             try:
                 await self._engine.delete_session(self._caller, self._session_id)
-            except ExecError:
+            except BaseException:
                 self._shuts_down = False
                 raise
         await self._reply(message, {"status": "ok", "restart": message.is_restart})
@@ -248,7 +261,7 @@ class RemoteClient:
                 "approvals lets clients use them"
             )
         await self._engine.messages.send_comm(
-            self._caller, self._session_id, message.msg_type, message.content, message.header
+            self._caller, self._session_id, message.msg_type, message.content, message.metadata, message.header
         )
 
     def _has_approvals(self) -> bool:
@@ -269,13 +282,21 @@ class RemoteClient:
         if self._connection is not None:
             self._connection.note_refusal(message.known_type, error)
         content = make_refusal(error)
+        if message.channel == "stdin":  # an answer, which gets none
+            await self._send(make_note(error.message, message.header))
+            return
+        await self._send(make_status("busy", message.header))
         if message.msg_type == "execute_request":  # clients show what is on iopub
             await self._send(OutgoingMessage("iopub", "error", content, message.header))
             content = {**content, "execution_count": 0}  # jupyter_console 6.6 ends at a reply without one
         if message.msg_type.endswith("_request"):
-            await self._reply(message, content)
+            await self._send(OutgoingMessage(message.channel, message.reply_type, content, message.header))
         else:
             await self._send(make_note(error.message, message.header))
+        if message.msg_type == "comm_open":
+            closed = {"comm_id": str(message.content.get("comm_id"))[:_MAX_COMM_ID_CHARACTERS], "data": {}}
+            await self._send(OutgoingMessage("iopub", "comm_close", closed, message.header))
+        await self._send(make_status("idle", message.header))
 
     # --- what happens in the session ---
 
@@ -296,28 +317,27 @@ class RemoteClient:
         self._cut_off(reason)
 
     def on_comm_output(self, message: KernelMessage, parent: Mapping[str, str]) -> None:
-        """Show a message of a comm, or what the kernel sends for one, if the caller may use comms."""
+        """Show a message of a comm, or the output of its handler, if the caller may use comms."""
         if not self._may_use_comms():
             return
-        size_bytes = len(dump_bytes(message.content))
-        if self._pending_bytes + size_bytes > _MAX_PENDING_BYTES:
+        outgoing = OutgoingMessage("iopub", message.msg_type, message.content, parent, message.metadata)
+        if not self._comm_outbox.add(outgoing):
             self._fall_behind("the client reads too slowly to follow the session's widgets")
-            return
-        self._pending_bytes += size_bytes
-        self._start(self._send_comm_output(message, parent, size_bytes))
-
-    async def _send_comm_output(self, message: KernelMessage, parent: Mapping[str, str], size_bytes: int) -> None:
-        try:
-            await self._send(OutgoingMessage("iopub", message.msg_type, message.content, parent))
-        finally:
-            self._pending_bytes -= size_bytes
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         """Do something beside the rest; a client with too much of that is given up."""
-        if len(self._tasks) >= _MAX_PENDING or self._has_ended:
+        if len(self._tasks) >= _MAX_TASKS or self._has_ended:
             work.close()
             self._fall_behind("too many requests and messages wait for this client")
             return
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not isinstance(error, Disconnected):
+            # A defect of ours. Without this, the client would wait for ever.
+            self._engine.log.error("a client of a kernel could not be served", exc_info=error)
+            self._fall_behind("the server failed; its log has the details")

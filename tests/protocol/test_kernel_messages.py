@@ -29,6 +29,7 @@ from jupyter_exec_ext.protocol.kernel_messages import (
     encode_websocket,
     execute_request,
     new_header,
+    unpack_parts,
 )
 from jupyter_exec_ext.protocol.message_translation import MAX_COLOUR_BYTES, RunTranslator
 from jupyter_exec_ext.protocol.run_states import Code, End
@@ -297,3 +298,15 @@ def test_the_binary_form_is_jupyter_servers() -> None:
 def test_malformed_websocket_messages_are_refused(data: str | bytes) -> None:
     with pytest.raises(ValueError, match=r".*"):
         decode_websocket(data)
+
+
+def test_parts_that_overlap_are_refused() -> None:
+    body = b"x" * 1000
+    for offsets in (
+        [8 * 8, 1064, 64, 1064, 64, 1064, 1064],  # the same bytes again and again
+        [0, 8, 16, 24, 32, 40],  # in the offsets themselves
+        [64, 64, 64, 64, 64, 10**6],  # beyond the end
+    ):
+        frame = struct.pack(f"<{len(offsets) + 1}Q", len(offsets), *offsets) + body
+        with pytest.raises(ValueError, match="overlap"):
+            unpack_parts(frame)

@@ -155,16 +155,43 @@ async def test_there_is_no_way_round_approval(http: aiohttp.ClientSession, host:
     _, kernel = await start(http, host, mint(host, policy="asks"))
     for channel, msg_type, content in WAYS:
         sent = await kernel.send(channel, msg_type, content)
-        await asyncio.wait_for(until_told(kernel, sent), 20)
-        await reject_all(host)
+        await asyncio.wait_for(until_refused(kernel, host, sent), 20)
     print(f"\n{len(WAYS)} ways round approval: tried")
     assert not await is_marked(kernel, host)
 
 
-async def until_told(kernel: KernelSocket, sent: str) -> None:
-    """Wait for any message about a request."""
-    while (await kernel.receive()).parent_id != sent:
+async def until_refused(kernel: KernelSocket, host: Host, sent: str) -> None:
+    """Reject a request if it waits, and return at its end."""
+    while True:
+        message = await kernel.receive()
+        if message.parent_id != sent:
+            continue
+        text = str(message.content.get("text", ""))
+        if "approval" in text:
+            await reject_all(host)
+        # An answer on stdin is no request, so it has no end.
+        if message.content.get("execution_state") == "idle" or "waits for this input" in text or "not for" in text:
+            return
+
+
+@pytest.mark.parametrize("msg_type", ["complete_request", "inspect_request"])
+async def test_completion_and_inspection_import_nothing(http: aiohttp.ClientSession, host: Host, msg_type: str) -> None:
+    _, kernel = await start(http, host, mint(host, policy="asks"))
+    content = {"code": "from this import ", "cursor_pos": 17, "detail_level": 0}
+    assert "can run code" in reply_of(await kernel.until_idle(await kernel.send("shell", msg_type, content)))["evalue"]
+    sent = await kernel.send("shell", "execute_request", {"code": "import sys; print('this' in sys.modules)"})
+    await decide(host, approve=True)
+    assert texts_of(await kernel.until_idle(sent)).splitlines()[-1] == "False"
+
+
+async def test_interrupt_ends_code_that_waits_for_approval(http: aiohttp.ClientSession, host: Host) -> None:
+    _, kernel = await start(http, host, mint(host, policy="asks"))
+    sent = await kernel.send("shell", "execute_request", {"code": "1"})
+    while "approval" not in (await kernel.receive()).content.get("text", ""):
         pass
+    await kernel.send("control", "interrupt_request", {})
+    assert reply_of(await kernel.until_idle(sent))["ename"] == "Cancelled"
+    assert await asyncio.to_thread(lambda: owner_of(host).call("GET", "/approvals").json()["executions"]) == []
 
 
 async def test_forged_parents_and_buffers_run_nothing(http: aiohttp.ClientSession, host: Host) -> None:

@@ -199,6 +199,44 @@ async def test_a_question_ends_with_the_process_that_had_it(http: aiohttp.Client
     assert (message.content["status"], message.content["ename"]) == ("error", "SessionEnded")
 
 
+async def test_output_that_is_no_utf_8_is_shown(http: aiohttp.ClientSession, host: Host) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"))
+    seen = await kernel.run("print('caf\\udce9'); 1")
+    assert texts_of(seen) == "caf\udce9\n" and reply_of(seen)["status"] == "ok"
+
+
+async def test_a_busy_kernel_answers_on_control(http: aiohttp.ClientSession, host: Host) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"))
+    running = await kernel.send("shell", "execute_request", {"code": "while True: pass"})
+    while (await kernel.receive()).msg_type != "execute_input":
+        pass
+    seen = await kernel.until_idle(await kernel.send("control", "kernel_info_request", {}))
+    assert reply_of(seen)["status"] == "ok"  # while the code still runs
+    await kernel.send("control", "interrupt_request", {})
+    await kernel.until_idle(running)
+
+
+@pytest.mark.parametrize(("channel", "restart"), [("nonsense", True), ("iopub", True), ("stdin", False)])
+async def test_shutdown_on_another_channel_is_refused(
+    http: aiohttp.ClientSession, host: Host, channel: str, restart: bool
+) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"))
+    await kernel.run("x = 1")
+    sent = await kernel.send(channel, "shutdown_request", {"restart": restart})
+    while (await kernel.receive()).parent_id != sent:
+        pass
+    assert reply_of(await kernel.run("x"))["status"] == "ok"
+
+
+async def test_an_aborted_request_is_busy_before_it_is_idle(http: aiohttp.ClientSession, host: Host) -> None:
+    _, kernel = await start(http, host, mint(host, policy="trusted"))
+    first = await kernel.send("shell", "execute_request", {"code": "import time; time.sleep(0.3); 1 / 0"})
+    second = await kernel.send("shell", "execute_request", {"code": "1"})
+    await kernel.until_idle(first)
+    kinds = [message.msg_type for message in await kernel.until_idle(second)]
+    assert kinds == ["status", "execute_reply", "status"]
+
+
 async def test_a_client_that_comes_back_gets_what_it_has_missed(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="trusted")
     kernel, first = await start(http, host, bearer)
@@ -237,9 +275,7 @@ async def test_what_is_not_allowed_is_refused(http: aiohttp.ClientSession, host:
         assert (reply["status"], reply["ename"]) == ("error", "Forbidden")
         assert msg_type != "execute_request" or reply["execution_count"] == 0
     message = await kernel.send("shell", "comm_open", {"comm_id": "a", "target_name": "jupyter.widget", "data": {}})
-    while (told := await kernel.receive()).parent_id != message:
-        pass
-    assert "allow_comms" in told.content["text"]
+    assert "allow_comms" in texts_of(await kernel.until_idle(message))
 
 
 async def test_a_message_without_a_channel_is_for_the_shell(http: aiohttp.ClientSession, host: Host) -> None:

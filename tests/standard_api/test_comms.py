@@ -15,6 +15,8 @@ from tests.support.kernel_sockets import connect_again, reply_of, start, texts_o
 MAX_OUTPUT_BYTES = 20_000
 POLICIES = {
     "widgets": {"allow_comms": True, "max_output_bytes": MAX_OUTPUT_BYTES},
+    "quick": {"allow_comms": True, "max_execution_seconds": 1},
+    "large": {"allow_comms": True},
     "asking": {"allow_comms": True, "approval": "always"},
     "plain": {},
 }
@@ -79,13 +81,92 @@ async def test_output_for_a_comm_message_is_capped(http: aiohttp.ClientSession, 
     assert [message.msg_type for message in seen] == ["status", "stream", "status"]  # and no echo
 
 
+async def test_comm_messages_that_code_sends_are_capped_with_it(http: aiohttp.ClientSession, host: Host) -> None:
+    _, client = await start(http, host, mint(host, policy="widgets"))
+    code = "from comm import create_comm\nc = create_comm('t')\nfor n in range(1000): c.send({'d': 'x' * 1000})"
+    sent = await client.send("shell", "execute_request", {"code": code})
+    received, note = 0, ""
+    while (message := await client.receive()).content.get("execution_state") != "idle" or message.parent_id != sent:
+        received += len(str(message.content)) if message.msg_type == "comm_msg" else 0
+        note += str(message.content.get("text", ""))
+    assert MAX_OUTPUT_BYTES / 2 < received <= MAX_OUTPUT_BYTES
+    assert note == "[the rest of a widget's output was left out]\n"
+    # The next execution may send as much again.
+    await client.send("shell", "execute_request", {"code": "c.send({'d': 1})"})
+    while (message := await client.receive()).msg_type != "comm_msg":
+        pass
+    assert message.content["data"] == {"d": 1}
+
+
+async def test_a_handler_cannot_forge_the_kernels_state(http: aiohttp.ClientSession, host: Host) -> None:
+    _, client = await opened(http, host, mint(host, policy="widgets"))
+    forging = """
+def received(message):
+    k = get_ipython().kernel
+    for state in ('dead', 'busy', 'restarting'):
+        k.session.send(k.iopub_socket, 'status', {'execution_state': state, 'more': 'x' * 1000}, parent=k.get_parent())
+"""
+    assert reply_of(await client.run(forging))["status"] == "ok"
+    assert reply_of(await client.run("get_ipython().kernel.comm_manager.comms['c'].on_msg(received)"))["status"] == "ok"
+    seen = await client.until_idle(await client.send("shell", "comm_msg", {"comm_id": "c", "data": {}}))
+    assert [message.content for message in seen] == [{"execution_state": "busy"}, {"execution_state": "idle"}]
+
+
+SLEEPING = """
+import time
+def received(message):
+    print('begun', flush=True)
+    try: time.sleep(60)
+    finally: print('stopped', flush=True)
+get_ipython().kernel.comm_manager.comms['c'].on_msg(received)
+"""
+
+
+async def test_a_handler_can_be_interrupted(http: aiohttp.ClientSession, host: Host) -> None:
+    _, client = await opened(http, host, mint(host, policy="large"))
+    assert reply_of(await client.run(SLEEPING))["status"] == "ok"
+    sent = await client.send("shell", "comm_msg", {"comm_id": "c", "data": {}})
+    while (await client.receive()).content.get("text") != "begun\n":
+        pass
+    await client.send("control", "interrupt_request", {})
+    assert "stopped" in texts_of(await client.until_idle(sent))
+
+
+async def test_a_handler_has_the_time_of_an_execution(http: aiohttp.ClientSession, host: Host) -> None:
+    _, client = await opened(http, host, mint(host, policy="quick"))
+    assert reply_of(await client.run(SLEEPING))["status"] == "ok"
+    seen = await client.until_idle(await client.send("shell", "comm_msg", {"comm_id": "c", "data": {}}))
+    assert "A widget's code was interrupted after 1 s." in texts_of(seen) and "stopped" in texts_of(seen)
+
+
+async def test_a_kernel_that_dies_in_a_handler_leaves_no_message_busy(http: aiohttp.ClientSession, host: Host) -> None:
+    _, client = await opened(http, host, mint(host, policy="large"))
+    dying = "get_ipython().kernel.comm_manager.comms['c'].on_msg(lambda message: __import__('os')._exit(1))"
+    assert reply_of(await client.run(dying))["status"] == "ok"
+    seen = await client.until_idle(await client.send("shell", "comm_msg", {"comm_id": "c", "data": {}}))
+    assert seen[-1].content == {"execution_state": "idle"}
+
+
+async def test_metadata_and_large_data_arrive(http: aiohttp.ClientSession, host: Host) -> None:
+    _, client = await start(http, host, mint(host, policy="large"))
+    code = (
+        "from comm import create_comm\nc = create_comm('t', data={'d': 'x' * 300_000}, metadata={'version': '2.1.0'})"
+    )
+    await client.send("shell", "execute_request", {"code": code})
+    while True:
+        frame = await client.socket.receive_json(timeout=20)
+        if frame["msg_type"] == "comm_open":
+            break
+    assert frame["metadata"] == {"version": "2.1.0"} and len(frame["content"]["data"]["d"]) == 300_000
+
+
 @pytest.mark.parametrize("policy", ["asking", "plain"])
 async def test_without_the_policys_leave_there_are_no_comms(
     http: aiohttp.ClientSession, host: Host, policy: str
 ) -> None:
     _, client = await start(http, host, mint(host, policy=policy))
     sent = await client.send("shell", "comm_open", {"comm_id": "c", "target_name": "echo", "data": {}})
-    while (message := await client.receive()).parent_id != sent:
-        pass
-    assert "'allow_comms'" in message.content["text"]
+    seen = await client.until_idle(sent)
+    assert "'allow_comms'" in texts_of(seen)
+    assert [message.msg_type for message in seen] == ["status", "stream", "comm_close", "status"]
     assert reply_of(await client.until_idle(await client.send("shell", "comm_info_request", {})))["comms"] == {}

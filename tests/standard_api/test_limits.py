@@ -468,9 +468,7 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
 async def refusal_of(socket: KernelSocket, channel: str, msg_type: str, content: Mapping[str, Any]) -> str:
     """Return the line that says why a message, which has no reply, was refused."""
     sent = await socket.send(channel, msg_type, content)
-    while (message := await socket.receive()).parent_id != sent:
-        pass
-    return texts_of([message])
+    return texts_of(await socket.until_idle(sent))
 
 
 @only_in_full

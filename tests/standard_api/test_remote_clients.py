@@ -13,12 +13,12 @@ from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.errors import ExecError, SessionNotFound, TooManySessions
 from jupyter_exec_ext.models import ExecutionRequest, Session, SessionRequest
-from jupyter_exec_ext.protocol.kernel_messages import new_header
+from jupyter_exec_ext.protocol.kernel_messages import KernelMessage, new_header
 from jupyter_exec_ext.server.gate import Access
-from jupyter_exec_ext.standard_api import client_registry, execution_display, remote_client
+from jupyter_exec_ext.standard_api import client_registry, comm_outbox, execution_display, remote_client
 from jupyter_exec_ext.standard_api.client_registry import ClientKey, ClientRegistry
 from jupyter_exec_ext.standard_api.outgoing_messages import OutgoingMessage
-from jupyter_exec_ext.standard_api.remote_client import Disconnected
+from jupyter_exec_ext.standard_api.remote_client import Disconnected, RemoteClient
 
 ME = owner("me", {"username": "me"})
 
@@ -211,12 +211,112 @@ async def test_a_client_of_a_session_that_is_not_there_is_forgotten(registry: Cl
     assert not registry._clients and registry.count("ses_" + "0" * 24) == 0
 
 
+def comm_message(number: int) -> KernelMessage:
+    return KernelMessage("iopub", "comm_msg", None, {"comm_id": "c", "data": {"n": number}})
+
+
+async def test_comm_messages_keep_their_order_over_a_broken_connection(
+    registry: ClientRegistry, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RemoteClient, "_may_use_comms", lambda client: True)
+    first = Socket()
+    client = await registry.connect(key_of(session), ME, first)
+    first.cut_off("the network broke")
+    for number in range(5):
+        client.on_comm_output(comm_message(number), {})
+    for _ in range(10):
+        await asyncio.sleep(0)
+    again = Socket()
+    await registry.connect(key_of(session), ME, again)
+    client.on_comm_output(comm_message(5), {})
+    await again.until(lambda message: message.content["data"] == {"n": 5})
+    assert [message.content["data"]["n"] for message in again.messages] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize(("name", "bound"), [("MAX_MESSAGES", 2), ("MAX_BYTES", 100)])
+async def test_comm_messages_that_wait_are_bounded(
+    registry: ClientRegistry, session: Session, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
+) -> None:
+    monkeypatch.setattr(RemoteClient, "_may_use_comms", lambda client: True)
+    monkeypatch.setattr(comm_outbox, name, bound)
+    socket = Socket(is_blocked=True)
+    client = await registry.connect(key_of(session), ME, socket)
+    for number in range(4):
+        client.on_comm_output(comm_message(number), {})
+    assert client.is_behind and "widgets" in socket.reason
+
+
+async def test_a_client_given_up_while_its_code_runs_gets_the_reply_when_it_comes_back(
+    engine: ExecEngine, registry: ClientRegistry, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Socket()
+    client = await registry.connect(key_of(session), ME, first)
+    await client.handle(frame("execute_request", {"code": "print(input())", "allow_stdin": True}), is_v1=False)
+    await first.until(lambda message: message.msg_type == "input_request")
+    client._fall_behind("too slow")
+    registry.disconnect(key_of(session), first, may_return=True)
+    again = Socket()
+    client = await registry.connect(key_of(session), ME, again)
+    await again.until(lambda message: message.msg_type == "input_request")
+    await client.handle(frame("input_reply", {"value": "late"}, channel="stdin"), is_v1=False)
+    await again.until(lambda message: message.msg_type == "execute_reply")
+    assert again.text == "late\n"
+
+
+async def test_an_execution_whose_log_is_gone_ends_with_its_reply(
+    registry: ClientRegistry, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(log: object) -> None:
+        raise OSError("gone")
+
+    monkeypatch.setattr(execution_display, "follow", fail)
+    socket = Socket()
+    client = await registry.connect(key_of(session), ME, socket)
+    for code in ("1", "2"):
+        await client.handle(frame("execute_request", {"code": code}), is_v1=False)
+        await socket.until(is_idle)
+        assert "could not show this code's output" in socket.text
+        assert [message.msg_type for message in socket.messages][-2:] == ["execute_reply", "status"]
+        socket.messages.clear()
+
+
+async def test_a_defect_of_ours_ends_the_connection_and_not_in_silence(
+    engine: ExecEngine, registry: ClientRegistry, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*args: object, **options: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(engine.messages, "ask", fail)
+    socket = Socket()
+    client = await registry.connect(key_of(session), ME, socket)
+    await client.handle(frame("is_complete_request", {"code": "1"}), is_v1=False)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert client.is_behind and "the server failed" in socket.reason
+
+
+async def test_a_header_that_no_frame_can_have_is_refused(registry: ClientRegistry, session: Session) -> None:
+    socket = Socket()
+    client = await registry.connect(key_of(session), ME, socket)
+    message = json.loads(frame("is_complete_request", {"code": "1"}))
+    message["header"]["username"] = "\ud800"
+    await client.handle(json.dumps(message), is_v1=False)
+    assert "fields of a header" in socket.reason
+
+
+async def test_a_frame_of_millions_of_values_is_refused_unparsed(registry: ClientRegistry, session: Session) -> None:
+    socket = Socket()
+    client = await registry.connect(key_of(session), ME, socket)
+    await client.handle("[" + "[]," * 1_000_000 + "[]]", is_v1=False)
+    assert "fewer values" in socket.reason
+
+
 async def test_requests_that_wait_for_the_kernel_are_bounded(
     registry: ClientRegistry, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_client, "_MAX_PENDING", 5)
+    monkeypatch.setattr(remote_client, "_MAX_TASKS", 6)
     socket = Socket(is_blocked=True)
     client = await registry.connect(key_of(session), ME, socket)
-    for _ in range(5):  # with the display of executions, that is one more than it may have
+    for _ in range(5):  # with the display of executions and the outbox, that is one more than it may have
         await client.handle(frame("is_complete_request", {"code": "1"}), is_v1=False)
     assert client.is_behind and "too many requests" in socket.reason

@@ -160,3 +160,13 @@ def test_a_token_in_a_url_is_taken_where_it_is_allowed_and_in_no_log(
             owners = requests.get(f"{host.info.url}api/kernels", headers=host.info.auth_headers, timeout=30)
             assert owners.ok
         assert "allow_token_in_url" in host.log_text() and token not in host.log_text()
+
+
+def test_a_path_finds_the_callers_own_session_alone(host: Host, bearer: Bearer) -> None:
+    body = {"path": "work/report.ipynb", "name": "report", "type": "notebook", "kernel": {"name": "python3"}}
+    first = call(host, "POST", "/sessions", bearer.token, json=body).json()
+    assert call(host, "POST", "/sessions", bearer.token, json=body).json()["id"] == first["id"]
+    # The one above it sees the session, and would run its own code in the other's kernel.
+    owners = call(host, "POST", "/sessions", owner_of(host).token, json=body).json()
+    assert owners["id"] != first["id"]
+    call(host, "DELETE", f"/sessions/{owners['id']}", owner_of(host).token)

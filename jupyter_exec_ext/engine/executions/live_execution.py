@@ -100,6 +100,8 @@ class LiveExecution:
 
     Attributes
     ----------
+    max_output_bytes : int
+        Cap on its output.
     user_expressions : mapping
         Values that the kernel has replied with, once the execution has ended.
     """
@@ -122,7 +124,7 @@ class LiveExecution:
         self.owner = owner
         self.log = log
         self.max_queue_seconds = max_queue_seconds
-        self._max_output_bytes = max_output_bytes
+        self.max_output_bytes = max_output_bytes
         self._store = store
         self._feed = feed
         self._fold = OutputFold()
@@ -232,9 +234,9 @@ class LiveExecution:
 
     def _values_that_fit(self, values: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the values of user expressions, or errors in their places if they exceed the cap on output."""
-        if not values or len(dump_bytes(values)) <= self._max_output_bytes:
+        if not values or len(dump_bytes(values)) <= self.max_output_bytes:
             return values
-        text = f"the values have more than {self._max_output_bytes} bytes (max_output_bytes)"
+        text = f"the values have more than {self.max_output_bytes} bytes (max_output_bytes)"
         error = {"status": "error", "ename": "PayloadTooLarge", "evalue": text, "traceback": []}
         names = self.request.user_expressions if isinstance(self.request, JupyterExecutionRequest) else ()
         return dict.fromkeys(names, error)

@@ -130,9 +130,11 @@ class KernelConnection:
         """Open the output channel, which subscribes to all output."""
         self._connect("iopub")
 
-    def send(self, channel: str, msg_type: str, content: Mapping[str, Any]) -> str:
+    def send(
+        self, channel: str, msg_type: str, content: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
+    ) -> str:
         """Send a message and return its id."""
-        msg_id, frames = self._codec.encode(msg_type, content)
+        msg_id, frames = self._codec.encode(msg_type, content, metadata)
         self._channels[channel].send(frames)
         return msg_id
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...auth.caller import Caller
+from ...auth.policy import check_code
 from ...errors import PayloadTooLarge
 from ...protocol.strict_json import dump_bytes
 from ..access.caller_limits import EffectiveLimits
@@ -52,35 +53,75 @@ class KernelMessageService:
         return live.watchers.add(watcher)
 
     async def ask(
-        self, caller: Caller, session_id: str, msg_type: str, content: Mapping[str, Any]
+        self, caller: Caller, session_id: str, msg_type: str, content: Mapping[str, Any], *, channel: str = "shell"
     ) -> Mapping[str, Any]:
         """Return the content of the kernel's reply to a request.
 
         Raises
         ------
-        PayloadTooLarge
-            If the reply exceeds the caller's limit on output.
+        PolicyDenied, PayloadTooLarge
+            If the request exceeds the caller's limit on code, or the reply the limit on output.
         ExecError
             As `watch` and `PendingKernelRequests.ask`.
         """
         live = await self._sessions.get_live(caller, session_id)
-        reply = await live.requests.ask(msg_type, content, ANSWER_SECONDS)
+        self._require_small(caller, content)
+        live.renew_idle_timeout()
+        reply = await live.requests.ask(msg_type, content, ANSWER_SECONDS, channel=channel)
         max_bytes = EffectiveLimits(self._settings, caller).output_bytes
         if len(dump_bytes(reply)) > max_bytes:
             raise PayloadTooLarge(f"the kernel's reply has more than {max_bytes} bytes (max_output_bytes)")
         return reply
 
     async def send_comm(
-        self, caller: Caller, session_id: str, msg_type: str, content: Mapping[str, Any], header: Mapping[str, str]
+        self,
+        caller: Caller,
+        session_id: str,
+        msg_type: str,
+        content: Mapping[str, Any],
+        metadata: Mapping[str, Any],
+        header: Mapping[str, str],
     ) -> None:
-        """Send a message of a comm to the kernel; raise as `watch` and `PendingKernelRequests.send_comm`.
+        """Send a message of a comm to the kernel.
+
+        Its handler has the time and the output of an execution.
 
         Parameters
         ----------
+        caller : Caller
+            The sender.
+        session_id : str
+            The session.
+        msg_type : str
+            Type of the message.
+        content, metadata : mapping
+            Its content and metadata.
         header : mapping
-            The header of the caller's message. What the kernel sends in return has it as its parent.
+            The header of the caller's message, which is the parent of all that the kernel sends in return.
+
+        Raises
+        ------
+        PolicyDenied, PayloadTooLarge
+            If the message exceeds the caller's limit on code.
+        ExecError
+            As `watch` and `PendingKernelRequests.send_comm`.
         """
         live = await self._sessions.get_live(caller, session_id)
+        self._require_small(caller, content, metadata)
+        live.renew_idle_timeout()
+        limits = EffectiveLimits(self._settings, caller)
         await live.requests.send_comm(
-            msg_type, content, header, max_output_bytes=EffectiveLimits(self._settings, caller).output_bytes
+            msg_type,
+            content,
+            metadata,
+            header,
+            max_output_bytes=limits.output_bytes,
+            timeout_seconds=limits.run_seconds(None),
         )
+
+    def _require_small(self, caller: Caller, *parts: Mapping[str, Any]) -> None:
+        size_bytes, max_bytes = sum(len(dump_bytes(part)) for part in parts), self._settings.max_code_bytes
+        if size_bytes > max_bytes:
+            raise PayloadTooLarge(f"a message may have at most {max_bytes} bytes (max_code_bytes)")
+        for policy in caller.policies:
+            check_code(policy, size_bytes)

@@ -210,8 +210,7 @@ class LiveSession:
 
     async def interrupt(self) -> None:
         """Interrupt the running code, as Ctrl-C would, with no other consequence."""
-        if self._runner.run is not None:
-            await self._runner.run.interrupt()
+        await self._runner.interrupt()
 
     async def restart(self) -> None:
         """Give the session a fresh kernel; running and queued executions end as cancelled.

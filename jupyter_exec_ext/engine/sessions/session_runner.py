@@ -137,12 +137,10 @@ class SessionRunner:
     # --- events of the kernel ---
 
     def on_message(self, message: KernelMessage) -> None:
-        """Handle a message: the run's own, or late output of an earlier one."""
+        """Handle a message: of a request beside the run, the run's own, or late output of an earlier one."""
         if self.requests.on_message(message):
             return
-        if message.channel == "iopub" and message.msg_type.startswith("comm_"):
-            self.watchers.on_comm_output(message, {})
-        elif self.run is None or not self.run.on_message(message):
+        if self.run is None or not self.run.on_message(message):
             self._late_output.on_message(message)
 
     def on_too_large(self, reason: str) -> None:
@@ -163,6 +161,10 @@ class SessionRunner:
             self._restarted_outside = kernel is not None and kernel.being_shut_down
         self._kernel.disconnect()
 
+    async def interrupt(self) -> None:
+        """Interrupt the code that runs: that of an execution, or of a comm's handler."""
+        await (self.requests.interrupt() if self.run is None else self.run.interrupt())
+
     def forget_exit(self) -> None:
         """Report no state loss: the caller that restarts a session knows that its state is gone."""
         self._exit_between_runs = None
@@ -173,6 +175,7 @@ class SessionRunner:
     async def execute(self, execution: LiveExecution) -> None:
         """Run an execution to its end; a defect of ours ends it with an error."""
         self.current = execution
+        self.requests.renew_budget(execution.max_output_bytes)
         try:
             await self._execute(execution)
         except Exception as error:  # a defect of ours; the client gets an end, and the session's next execution runs
