@@ -42,7 +42,7 @@ class SecondServer:
 
     def connect(self, kernel_id: str) -> Kernel:
         url = f"ws://{self._address}/api/kernels/{kernel_id}/channels?session_id={uuid.uuid4().hex}"
-        return Kernel(websocket.create_connection(url, timeout=30, header={"Authorization": f"token {_OWN_TOKEN}"}))
+        return Kernel(websocket.create_connection(url, timeout=60, header={"Authorization": f"token {_OWN_TOKEN}"}))
 
 
 class Kernel:
