@@ -21,9 +21,11 @@ from tests.support.kernel_sockets import connect_again, reply_of, start
 
 ROOT = Path(__file__).parents[2]
 OUTPUT_BYTES = 100_000_000
+# So often that one slow moment of the machine is not the 99th percentile.
+TIMES = 3
 MIB = 1024 * 1024
-# An execution that nobody follows takes twice its output, since the policy's limit has the server keep all of it.
-MAX_GROWTH_BYTES = 2 * OUTPUT_BYTES + 100 * MIB
+# The engine holds each output once, and the one that comes twice, whether a client follows or not: the limit allows it.
+MAX_GROWTH_BYTES = (TIMES + 1) * OUTPUT_BYTES + 100 * MIB
 
 
 @pytest.fixture(params=["server", "gateway"])
@@ -59,7 +61,7 @@ async def test_output_without_measure_stalls_nobody_and_costs_bounded_memory(
         before, grown = process.memory_info().rss, 0
         url = f"{host.info.url}exec/jupyter/api/kernels/{kernel['id']}/channels"
         reader = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.support.flood_reader", url, str(flooding.token), FLOODS[kind]),
+            *(sys.executable, "-m", "tests.support.flood_reader", url, str(flooding.token), FLOODS[kind], str(TIMES)),
             cwd=ROOT,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -92,6 +94,6 @@ async def test_output_without_measure_stalls_nobody_and_costs_bounded_memory(
             *figures,
             sep="; ",
         )
-    assert told["status"] == "ok" and told["characters"] == OUTPUT_BYTES
+    assert (told["statuses"], told["characters"]) == (["ok"] * TIMES, TIMES * OUTPUT_BYTES)
     assert max(p99s) <= 250
     assert grown <= MAX_GROWTH_BYTES
