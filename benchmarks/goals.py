@@ -155,8 +155,9 @@ GOALS = (
     ),
     Goal(
         "warm `print(1)` through a kernel's WebSocket at `exec/jupyter`, with a scoped token: times the stock endpoint",
-        (median(standard_api.TABLE, standard_api.SCOPED),),
-        (median(standard_api.TABLE, standard_api.STOCK),),
+        # Both without the delays of TCP that the stock endpoint waits for.
+        (median(standard_api.TABLE, f"{standard_api.SCOPED.label}{standard_api.AT_ONCE}"),),
+        (median(standard_api.TABLE, f"{standard_api.STOCK.label}{standard_api.AT_ONCE}"),),
         at_most=1.3,
     ),
     Goal(
