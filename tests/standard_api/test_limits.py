@@ -445,7 +445,8 @@ async def test_approval_holds_code_back_and_nothing_else(
     held = await send_all(socket, "print('held')", FORMS)
     for msg_type, content in QUESTIONS:
         reply = reply_of(await socket.until_idle(await socket.send("shell", msg_type, content)))
-        assert reply["status"] in ("ok", "complete"), (msg_type, reply)
+        refused = msg_type in ("complete_request", "inspect_request")  # they can run code
+        assert (reply["status"] == "error") == refused, (msg_type, reply)
     for msg_type in ("comm_open", "comm_msg", "comm_close"):
         assert "allow_comms" in await refusal_of(socket, "shell", msg_type, COMM)
     waiting = owner_of(host).call("GET", "/approvals").json()["executions"]

@@ -8,7 +8,7 @@ from typing import Any
 from ...auth.caller import Caller
 from ...auth.policy import check_code
 from ...errors import PayloadTooLarge
-from ...protocol.strict_json import dump_bytes
+from ...protocol.strict_json import dump_bytes, utf8_size
 from ..access.caller_limits import EffectiveLimits
 from ..settings import EngineSettings
 from .session_registry import SessionRegistry
@@ -65,7 +65,8 @@ class KernelMessageService:
             As `watch` and `PendingKernelRequests.ask`.
         """
         live = await self._sessions.get_live(caller, session_id)
-        self._require_small(caller, content)
+        code = content.get("code")
+        self._require_small(caller, len(dump_bytes(content)), utf8_size(code) if isinstance(code, str) else 0)
         live.renew_idle_timeout()
         reply = await live.requests.ask(msg_type, content, ANSWER_SECONDS, channel=channel)
         max_bytes = EffectiveLimits(self._settings, caller).output_bytes
@@ -107,7 +108,8 @@ class KernelMessageService:
             As `watch` and `PendingKernelRequests.send_comm`.
         """
         live = await self._sessions.get_live(caller, session_id)
-        self._require_small(caller, content, metadata)
+        size_bytes = len(dump_bytes(content)) + len(dump_bytes(metadata))
+        self._require_small(caller, size_bytes, size_bytes)  # any part of it can be code to the comm's handler
         live.renew_idle_timeout()
         limits = EffectiveLimits(self._settings, caller)
         await live.requests.send_comm(
@@ -119,9 +121,9 @@ class KernelMessageService:
             timeout_seconds=limits.run_seconds(None),
         )
 
-    def _require_small(self, caller: Caller, *parts: Mapping[str, Any]) -> None:
-        size_bytes, max_bytes = sum(len(dump_bytes(part)) for part in parts), self._settings.max_code_bytes
+    def _require_small(self, caller: Caller, size_bytes: int, code_bytes: int) -> None:
+        max_bytes = self._settings.max_code_bytes
         if size_bytes > max_bytes:
             raise PayloadTooLarge(f"a message may have at most {max_bytes} bytes (max_code_bytes)")
         for policy in caller.policies:
-            check_code(policy, size_bytes)
+            check_code(policy, code_bytes)
