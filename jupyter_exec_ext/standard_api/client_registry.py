@@ -19,7 +19,19 @@ _MAX_CLIENTS, _MAX_CLIENTS_OF_A_TOKEN = 2000, 500
 
 
 class ClientKey(NamedTuple):
-    """A client, which names itself in the query of its WebSocket's URL, so that it finds itself again."""
+    """Identity of a client: its token, its session, and the name that it gives in its WebSocket's URL.
+
+    With the same name, the client receives what it has missed when it connects again.
+
+    Parameters
+    ----------
+    principal : str
+        The token's principal.
+    session_id : str
+        Id of the session.
+    name : str
+        The client's own name for itself, which the query of the URL calls ``session_id``.
+    """
 
     principal: str
     session_id: str
