@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -64,7 +65,7 @@ class ScopedToken:
         """Return the executions that have a text, also those of sessions that have ended, as the owner sees them."""
         deadline = time.monotonic() + _END_SECONDS
         while True:
-            answer = self._call("GET", f"exec/v1/executions?query={text}", token=self.owner)
+            answer = self._call("GET", f"exec/v1/executions?query={urllib.parse.quote(text)}", token=self.owner)
             if answer["complete"]:
                 found: list[Any] = answer["found"]
                 return found
@@ -91,7 +92,7 @@ class ScopedToken:
                 assert _VALUE not in shown and time.monotonic() < deadline, shown
         except errors:
             pass
-        assert self.found("%27after%27") == []
+        assert not (ran := self.found(AFTER)), ran
 
     def _call(self, method: str, path: str, body: Any = None, token: str = "") -> Any:
         headers = {"Authorization": f"Bearer {token or self.text}", "Content-Type": "application/json"}

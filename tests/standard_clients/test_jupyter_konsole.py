@@ -26,4 +26,4 @@ def test_console_runs_what_is_typed(token: ScopedToken, entered: Callable[[str],
         terminal.type(AFTER)
         terminal.type(AFTER)
         terminal.read_until(f"{AFTER}\n")  # the echo; it waits for an answer from then on
-    assert token.found("%27after%27") == []
+    assert token.found(AFTER) == []

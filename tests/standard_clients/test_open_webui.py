@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.standard_clients.scoped_token import ScopedToken
+from tests.standard_clients.scoped_token import AFTER, ScopedToken
 
 
 @pytest.fixture
@@ -37,12 +37,12 @@ async def test_runs_have_output_values_and_errors_and_end_their_session(
     failed = await execute("print('first')\n1 / 0")
     assert failed["stdout"] == "first" and "division by zero" in failed["stderr"]
     assert token.sessions() == []
-    (found,) = token.found("'of%20'")
+    (found,) = token.found("'of '")
     assert found["execution"]["state"] == "ok"
 
 
 async def test_revoked_token_runs_nothing(token: ScopedToken, execute: Callable[..., Any]) -> None:
     token.revoke()
-    refused = await execute("'after' + '_revocation'")
+    refused = await execute(AFTER)
     assert "401" in refused["stderr"] and refused["result"] == ""
-    assert token.found("%27after%27") == []
+    assert token.found(AFTER) == []
