@@ -25,6 +25,7 @@ from jupyter_exec_ext.isolation.common.isolated_process import in_lasting_thread
 from jupyter_exec_ext.isolation.common.launch_request import SOCKET, SOCKETS
 from jupyter_exec_ext.isolation.common.leftovers import MARK
 from jupyter_exec_ext.isolation.sandbox import IsolationUnavailableError, sandbox_process
+from tests.support.kernel_answers import answer
 from tests.support.kernelspecs import add_kernelspec
 from tests.support.sandbox_leftovers import (
     IN_NAMESPACES,
@@ -60,23 +61,6 @@ def manager(tmp_path: Path) -> Iterator[AsyncKernelManager]:
 async def start(manager: AsyncKernelManager, watch: Watch, **env: str) -> None:
     work = str(Path(manager.connection_file).parent / "work")
     await manager.start_kernel(cwd=work, env={**os.environ, TRACE: watch.trace, **env})
-
-
-async def answer(manager: AsyncKernelManager, code: str) -> str:
-    """Return what a kernel prints."""
-    client = manager.client()
-    client.start_channels()
-    printed: list[str] = []
-    try:
-        await client.wait_for_ready(timeout=60)
-
-        def take(message: dict[str, Any]) -> None:
-            printed.append(message["content"].get("text", ""))
-
-        await client.execute_interactive(code, output_hook=take, timeout=60)
-    finally:
-        client.stop_channels()
-    return "".join(printed)
 
 
 async def test_a_kernel_that_is_shut_down_leaves_nothing(manager: AsyncKernelManager, watch: Watch) -> None:

@@ -115,6 +115,10 @@ class Launch:
         Name of the kernel in the log.
     host_network : bool
         Whether the kernel gets the machine's network.
+    is_proxied : bool
+        Whether the kernel gets a proxy's port, as its only way out.
+    certificates : str
+        Path of the certificates that a proxied kernel is to trust; empty for the system's.
     """
 
     command: Sequence[str]
@@ -125,10 +129,14 @@ class Launch:
     connection_file: str
     kernel_id: str
     host_network: bool = False
+    is_proxied: bool = False
+    certificates: str = ""
 
 
 #: Limits of a policy. They are variables, since a kernel manager passes only these on to a provisioner.
 MEMORY_VARIABLE, CPU_VARIABLE = "JUPYTER_EXEC_MAX_MEMORY_BYTES", "JUPYTER_EXEC_MAX_CPU_SECONDS"
+#: Tells a sandbox to give its kernel a proxy's port. The value is the path of certificates, or empty.
+NETWORK_VARIABLE = "JUPYTER_EXEC_NETWORK"
 #: Mark of an environment that the engine has chosen from the server's and the caller's variables.
 CHOSEN_MARK = "JUPYTER_EXEC_SESSION"
 

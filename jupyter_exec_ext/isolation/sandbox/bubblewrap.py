@@ -20,6 +20,7 @@ from typing import Any
 
 from ..common.isolation_support import IsolationUnavailableError, needed_filter
 from ..common.launch_request import GID, HOME, SOCKETS, SOCKETS_BYTES, UID, USER, WORK_PLACES, Limits, View
+from .proxy_environment import CERTIFICATES
 
 #: The first release with ``--size``, without which a kernel could fill the machine's memory with files.
 MIN_BWRAP = (0, 7)
@@ -202,6 +203,7 @@ def sandbox_arguments(
     *,
     connection_file: str,
     host_network: bool = False,
+    certificates: str = "",
 ) -> list[str]:
     """Return bubblewrap's arguments, without the command that it is to run.
 
@@ -219,6 +221,8 @@ def sandbox_arguments(
         arguments += _empty_directory(path)
     arguments += ["--ro-bind-data", str(descriptors.passwd), "/etc/passwd"]
     arguments += ["--ro-bind-data", str(descriptors.group), "/etc/group"]
+    if certificates:
+        arguments += ["--ro-bind", certificates, CERTIFICATES]
     # Inside, the server's user may still own the files in /proc/sys, and root could write them.
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
     # The file system of --dev has no limit either. /dev/shm is a mount of its own, which stays writable.

@@ -12,10 +12,11 @@ import json
 import os
 import selectors
 import signal
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from io import FileIO
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from ..common.cgroup import ControlGroup
 from ..common.isolated_process import END_SECONDS, IsolatedProcess
 from ..common.launch_request import SOCKETS
 from ..common.leftovers import end_started_with
+from .namespace_sockets import NamespaceSockets
 
 if sys.platform == "linux":
     import resource
@@ -68,6 +70,13 @@ class SandboxProcess(IsolatedProcess):
         Control group for the processes, which they enter before they start.
     output : int
         Descriptor for the output of all processes.
+    listen_at : int or None
+        Port on the sandbox's loopback interface to listen at, before the kernel starts.
+
+    Attributes
+    ----------
+    listener : socket.socket or None
+        Listens at that port, in the sandbox's network namespace.
 
     Raises
     ------
@@ -85,7 +94,9 @@ class SandboxProcess(IsolatedProcess):
         limits: Mapping[str, tuple[int, int]],
         group: ControlGroup | None,
         output: int,
+        listen_at: int | None = None,
     ) -> None:
+        self.listener: socket.socket | None = None
         self.init_pid: int | None = None
         self._kernel_pid: int | None = None
         self._init: int | None = None
@@ -119,6 +130,8 @@ class SandboxProcess(IsolatedProcess):
                 block_write.write(b"1")
                 self._until_tied()
                 self._open_sockets()
+                if listen_at is not None:
+                    self._listen(listen_at)
                 gate_write.write(_GO)
                 undo.pop_all()
         except (BrokenPipeError, ProcessLookupError):  # bubblewrap has ended meanwhile
@@ -186,6 +199,12 @@ class SandboxProcess(IsolatedProcess):
                     raise BrokenSandboxError from None
                 time.sleep(_TIE_POLL_SECONDS)
 
+    def _listen(self, port: int) -> None:
+        """Take a port before code of the kernel runs that could take it."""
+        assert self.init_pid is not None
+        with closing(NamespaceSockets(self.init_pid)) as sockets:
+            self.listener = sockets.listen(port)
+
     @property
     def kernel_pid(self) -> int | None:
         """Process id of the kernel, as the server sees it; of the init before the kernel has started."""
@@ -246,7 +265,9 @@ class SandboxProcess(IsolatedProcess):
             self._status.close()
         if self.sockets is not None:
             os.close(self.sockets)
-        self._init = self._status = self.sockets = None
+        if self.listener is not None:
+            self.listener.close()
+        self._init = self._status = self.sockets = self.listener = None
         super()._release()
 
 

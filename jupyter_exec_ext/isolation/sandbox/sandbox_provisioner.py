@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import secrets
+import socket
 from contextlib import ExitStack
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from ..common.isolated_process import IsolatedKernel, cap_limits
 from ..common.isolated_provisioner import IsolatedProvisioner
 from ..common.isolation_support import IsolationUnavailableError
 from ..common.kernel_output import KernelOutput
-from ..common.launch_request import SOCKET, SOCKETS, WORK_PLACES, Launch
+from ..common.launch_request import NETWORK_VARIABLE, SOCKET, SOCKETS, WORK_PLACES, Launch
 from ..common.leftovers import MARK, link_anew, own_name, remove_directory
 from .bubblewrap import (
     GROUP,
@@ -31,6 +32,7 @@ from .bubblewrap import (
     sandbox_arguments,
     work_place,
 )
+from .proxy_environment import PROXY_PORT, proxy_environment
 from .sandbox_process import SANDBOX_ID, BrokenSandboxError, SandboxProcess, put_behind_gate
 
 
@@ -43,6 +45,7 @@ class SandboxProvisioner(IsolatedProvisioner):
 
     level = "sandbox"
     _work_place = WORK_PLACES[0]
+    _certificates: str | None = None  # None for a kernel without a proxy
     of_kernelspec: ClassVar[tuple[str, ...]] = (*IsolatedProvisioner.of_kernelspec, "network")
 
     network = Enum(
@@ -78,7 +81,21 @@ class SandboxProvisioner(IsolatedProvisioner):
                 "this kernelspec asks for the machine's network, which is no isolation; the administrator can allow it "
                 "(SandboxProvisioner.allow_host_network)",
             )
-        return await super().pre_launch(**kwargs)
+        chosen = await super().pre_launch(**kwargs)
+        self._certificates = chosen["env"].get(NETWORK_VARIABLE)
+        if self._certificates is not None:
+            if self.network == "host":
+                raise IsolationUnavailableError(
+                    "host_network", "this kernelspec has the machine's network, so no rules can hold for it"
+                )
+            self._environment |= proxy_environment(has_certificates=bool(self._certificates))
+        return chosen
+
+    @property
+    def network_listener(self) -> socket.socket | None:
+        """Listening socket of the kernel's proxy, in its network namespace; it is closed when the kernel has ended."""
+        process = None if self._isolated is None else self._isolated.process
+        return process.listener if isinstance(process, SandboxProcess) else None
 
     def launch_isolated(self, what: Launch) -> IsolatedKernel:
         """Start a sandbox, and return when its kernel is inside."""
@@ -86,8 +103,10 @@ class SandboxProvisioner(IsolatedProvisioner):
         # Making a view reads the disk. The launch gets this one, so that the place chosen here stays right.
         view = what.view()
         self._work_place = work_place(view)
-        what = replace(what, view=lambda: view)
-        return launch_sandbox(replace(what, limits=limits, host_network=self.network == "host"), self.log)
+        what = replace(what, view=lambda: view, limits=limits, host_network=self.network == "host")
+        if self._certificates is not None:
+            what = replace(what, is_proxied=True, certificates=self._certificates)
+        return launch_sandbox(what, self.log)
 
     def resolve_path(self, path: str) -> str | None:
         """Return the path outside of a file in the kernel's working directory; None if there is no such file."""
@@ -132,6 +151,7 @@ def launch_sandbox(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any
             what.limits,
             connection_file=os.path.realpath(what.connection_file),
             host_network=what.host_network,
+            certificates=what.certificates,
         )
         args = _open_text("".join(f"{argument}\0" for argument in arguments), held)
         limits = cap_limits(what.limits.of_each_process())
@@ -151,6 +171,7 @@ def launch_sandbox(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any
                 limits=limits,
                 group=group,
                 output=write_end,
+                listen_at=PROXY_PORT if what.is_proxied else None,
             )
         except BrokenSandboxError:
             raise failure(_read_message(output)) from None
