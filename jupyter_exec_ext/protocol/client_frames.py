@@ -1,4 +1,4 @@
-"""Frames of a kernel's WebSocket as its server reads and writes them, in both of Jupyter's forms."""
+"""Frames of a kernel's WebSocket, as the server decodes and encodes them, in both of Jupyter's forms."""
 
 from __future__ import annotations
 
@@ -12,12 +12,31 @@ from .strict_json import dump_bytes, loads_strict
 def pack_message(
     channel: str, header: Mapping[str, str], parent: Mapping[str, Any], metadata: Mapping[str, Any], content: bytes
 ) -> bytes:
-    """Return a frame of the v1 sub-protocol for a client of a kernel's WebSocket; `content` is JSON."""
+    """Encode a message for a client as a frame of the v1 sub-protocol.
+
+    Parameters
+    ----------
+    channel : str
+        Channel of the message.
+    header : mapping
+        Header of the message.
+    parent : mapping
+        Parent header.
+    metadata : mapping
+        Metadata.
+    content : bytes
+        Content as JSON.
+
+    Returns
+    -------
+    bytes
+        The frame.
+    """
     return pack_parts([channel.encode(), dump_bytes(header), dump_bytes(parent), dump_bytes(metadata), content])
 
 
 class DecodedMessage(NamedTuple):
-    """Parts of a client's message as they are, for the caller to check."""
+    """Unchecked parts of a client's message."""
 
     channel: Any
     header: Any
@@ -27,7 +46,7 @@ class DecodedMessage(NamedTuple):
 
 
 def decode_client_message(frame: str | bytes, *, is_v1: bool) -> DecodedMessage:
-    """Return the parts of a client's message.
+    """Decode a client's message.
 
     Parameters
     ----------
@@ -36,6 +55,11 @@ def decode_client_message(frame: str | bytes, *, is_v1: bool) -> DecodedMessage:
     is_v1 : bool
         True for the sub-protocol ``v1.kernel.websocket.jupyter.org``, in which frames are binary.
 
+    Returns
+    -------
+    DecodedMessage
+        Parts of the message, unchecked.
+
     Raises
     ------
     ValueError
@@ -43,17 +67,17 @@ def decode_client_message(frame: str | bytes, *, is_v1: bool) -> DecodedMessage:
     """
     if is_v1:
         if isinstance(frame, str):
-            raise ValueError("messages of the v1 sub-protocol are binary")
+            raise ValueError("a frame of the v1 sub-protocol must be binary")
         channel, *objects = unpack_parts(frame)
         if any(objects[4:]):
-            raise ValueError("binary buffers are not passed on")
+            raise ValueError("binary buffers are not supported")
         return DecodedMessage(channel.decode(), *map(loads_strict, objects[:4]))
     if isinstance(frame, bytes):
-        raise ValueError("binary buffers are not passed on")
+        raise ValueError("binary buffers are not supported")
     message = loads_strict(frame)
     if not isinstance(message, dict):
         raise ValueError("a message must be an object")
-    # The default is Jupyter Server's, too: smolagents 1.26 names no channel.
+    # Jupyter Server has the same default; smolagents 1.26 names no channel.
     return DecodedMessage(
         message.get("channel", "shell"),
         message.get("header"),

@@ -1,1 +1,1 @@
-"""Jupyter's standard API of kernels for bearers of scoped tokens: each kernel is a session, each run an execution."""
+"""Jupyter's kernels API for scoped tokens: each kernel is a session, and each run of code an execution."""

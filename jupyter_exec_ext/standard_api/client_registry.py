@@ -1,4 +1,4 @@
-"""Client registry: which clients are connected to which kernels, and which may come back."""
+"""Registry of kernels' clients: limits their number, and keeps disconnected ones for a grace period."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from ..auth.caller import Caller
 from ..engine.engine import ExecEngine
 from ..errors import TooManySessions
 from ..protocol.records_json import utc_timestamp
-from .remote_client import Connection, RemoteClient
+from .client_connection import Connection
+from .remote_client import RemoteClient
 
-#: How long a client whose connection broke finds what it has missed.
+#: Grace period in which a disconnected client can reconnect and receive the messages that it missed.
 RECONNECT_GRACE_SECONDS = 60.0
 _MAX_CLIENTS, _MAX_CLIENTS_OF_A_TOKEN = 2000, 500
 
 
 class ClientKey(NamedTuple):
-    """Identity of a client: its token, its session, and the name that it gives in its WebSocket's URL.
+    """Identity of a client: its token, its session, and the name in its WebSocket's URL.
 
-    With the same name, the client receives what it has missed when it connects again.
+    A client that reconnects with the same name receives the messages that it missed.
 
     Parameters
     ----------
@@ -30,7 +31,7 @@ class ClientKey(NamedTuple):
     session_id : str
         Id of the session.
     name : str
-        The client's own name for itself, which the query of the URL calls ``session_id``.
+        Name that the client chose, from ``session_id`` in the query of the URL.
     """
 
     principal: str
@@ -39,19 +40,19 @@ class ClientKey(NamedTuple):
 
 
 class ClientRegistry:
-    """The clients of all sessions.
+    """Registry of the clients of all sessions.
 
     Parameters
     ----------
     engine : ExecEngine
         The engine.
     allow_token_in_url : bool
-        True if a token may also be in the query of a URL, as some clients send it.
+        True if a token may also be in the query of a URL.
 
     Attributes
     ----------
     started_at : str
-        Start of the server, in UTC ISO 8601.
+        Start time of the server, in UTC ISO 8601.
     """
 
     def __init__(self, engine: ExecEngine, *, allow_token_in_url: bool = False) -> None:
@@ -63,12 +64,37 @@ class ClientRegistry:
         self._timers: dict[ClientKey, asyncio.TimerHandle] = {}
         self._connected = Counter[str]()  # by session
 
-    def count(self, session_id: str) -> int:
-        """Return how many clients are connected to a session's kernel."""
+    def count_connections(self, session_id: str) -> int:
+        """Count the clients that are connected to a session's kernel.
+
+        Parameters
+        ----------
+        session_id : str
+            Id of the session.
+
+        Returns
+        -------
+        int
+            Number of connected clients.
+        """
         return self._connected[session_id]
 
     async def connect(self, key: ClientKey, caller: Caller, connection: Connection) -> RemoteClient:
-        """Return the client of a connection.
+        """Register a connection, and return its client.
+
+        Parameters
+        ----------
+        key : ClientKey
+            Identity of the client.
+        caller : Caller
+            Bearer of the token.
+        connection : Connection
+            The client's WebSocket. It replaces an earlier one of the same client.
+
+        Returns
+        -------
+        RemoteClient
+            The disconnected client with this key if there is one, and otherwise a new client.
 
         Raises
         ------
@@ -79,13 +105,13 @@ class ClientRegistry:
         """
         client, earlier = self._clients.get(key), None
         if client is not None and client.is_behind:
-            self.forget(key)
+            self.remove(key)
             earlier, client = client, None
         if client is None:
-            self._require_place(key.principal)
+            self._check_limits(key.principal)
             client = self._clients[key] = RemoteClient(self._engine, caller, key.session_id)
             if earlier is not None:
-                client.adopt(earlier)
+                client.adopt_executions(earlier)
         self._stop_timer(key)
         if key not in self._connections:
             self._connected[key.session_id] += 1
@@ -93,51 +119,61 @@ class ClientRegistry:
         try:
             await client.connect(connection, caller)
         except BaseException:
-            self.forget(key)
+            self.remove(key)
             raise
         return client
 
-    def _require_place(self, principal: str) -> None:
-        root = principal.partition("/")[0]  # a token's own tokens share its places
+    def _check_limits(self, principal: str) -> None:
+        root = principal.partition("/")[0]  # tokens that a token created count as that token
         of_token = sum(key.principal.partition("/")[0] == root for key in self._clients)
         if len(self._clients) < _MAX_CLIENTS and of_token < _MAX_CLIENTS_OF_A_TOKEN:
             return
         raise TooManySessions(
-            f"this server has {len(self._clients)} clients of kernels, {of_token} of them with this token; the most "
-            f"are {_MAX_CLIENTS} and {_MAX_CLIENTS_OF_A_TOKEN}. A client whose connection broke counts for "
+            f"this server has {len(self._clients)} clients of kernels (limit {_MAX_CLIENTS}), {of_token} of them with "
+            f"this token (limit {_MAX_CLIENTS_OF_A_TOKEN}); close some. A disconnected client still counts for "
             f"{RECONNECT_GRACE_SECONDS:g} s"
         )
 
     def disconnect(self, key: ClientKey, connection: Connection, *, may_return: bool) -> None:
-        """Note that a connection has ended.
+        """Unregister a connection that has ended.
 
         Parameters
         ----------
+        key : ClientKey
+            Identity of the client.
+        connection : Connection
+            The connection. A connection that was replaced by a newer one changes nothing.
         may_return : bool
-            True if the client can come back. It then finds, for a while, what it has missed.
+            True to keep the client and its messages for `RECONNECT_GRACE_SECONDS`; False to remove it at once.
         """
         client = self._clients.get(key)
         if client is None or self._connections.get(key) is not connection:
             return
         if not may_return:
-            self.forget(key)
+            self.remove(key)
             return
         self._note_disconnected(key)
         client.disconnect(connection)
-        self._timers[key] = asyncio.get_running_loop().call_later(RECONNECT_GRACE_SECONDS, self.forget, key)
+        self._timers[key] = asyncio.get_running_loop().call_later(RECONNECT_GRACE_SECONDS, self.remove, key)
 
-    def forget(self, key: ClientKey) -> None:
-        """Forget a client."""
+    def remove(self, key: ClientKey) -> None:
+        """Remove a client. The executions that it requested go on.
+
+        Parameters
+        ----------
+        key : ClientKey
+            Identity of the client.
+        """
         self._stop_timer(key)
         self._note_disconnected(key)
         client = self._clients.pop(key, None)
         if client is not None:
-            client.end()
+            client.close()
 
     def _note_disconnected(self, key: ClientKey) -> None:
         if self._connections.pop(key, None) is not None:
             self._connected[key.session_id] -= 1
-            self._connected += Counter()  # without those at 0
+            self._connected += Counter()  # drops counts of 0
 
     def _stop_timer(self, key: ClientKey) -> None:
         timer = self._timers.pop(key, None)

@@ -1,4 +1,4 @@
-"""Comm outbox: messages of comms, such as widgets', that wait for a client, in their order and within bounds."""
+"""Bounded queue of comm messages, such as those of widgets, on their way to one client."""
 
 from __future__ import annotations
 
@@ -13,31 +13,42 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 class CommOutbox:
-    """Messages of comms on their way to one client.
+    """Bounded queue of comm messages for one client.
 
     Parameters
     ----------
     send : callable
-        Sends a message, and returns when there is room for more.
+        Coroutine function that sends a message, and returns when there is room for more.
     """
 
     def __init__(self, send: Callable[[OutgoingMessage], Awaitable[None]]) -> None:
         self._send = send
-        self._waiting: asyncio.Queue[tuple[OutgoingMessage, int]] = asyncio.Queue(MAX_MESSAGES)
-        self._waiting_bytes = 0
+        self._queue: asyncio.Queue[tuple[OutgoingMessage, int]] = asyncio.Queue(MAX_MESSAGES)
+        self._queued_bytes = 0
 
-    def add(self, message: OutgoingMessage) -> bool:
-        """Send a message after those before it; return False if too much waits already."""
+    def add_message(self, message: OutgoingMessage) -> bool:
+        """Queue a message.
+
+        Parameters
+        ----------
+        message : OutgoingMessage
+            The message.
+
+        Returns
+        -------
+        bool
+            False if the queue is full. The message is then dropped.
+        """
         size_bytes = len(dump_bytes(message.content)) + len(dump_bytes(message.metadata))
-        if self._waiting.full() or self._waiting_bytes + size_bytes > MAX_BYTES:
+        if self._queue.full() or self._queued_bytes + size_bytes > MAX_BYTES:
             return False
-        self._waiting_bytes += size_bytes
-        self._waiting.put_nowait((message, size_bytes))
+        self._queued_bytes += size_bytes
+        self._queue.put_nowait((message, size_bytes))
         return True
 
     async def run(self) -> None:
-        """Send messages until this is cancelled."""
+        """Send queued messages until cancelled."""
         while True:
-            message, size_bytes = await self._waiting.get()
+            message, size_bytes = await self._queue.get()
             await self._send(message)
-            self._waiting_bytes -= size_bytes
+            self._queued_bytes -= size_bytes

@@ -1,6 +1,7 @@
-"""Execution display: shows a client all executions of a session, its own and others', one after another.
+"""Display of a session's executions for one client: reads their logs and sends their messages.
 
-It reads the executions' logs at the client's pace. So a client that stops reading costs no memory.
+It sends the executions of all clients, one after another. It reads the logs at the client's pace (backpressure), so a
+client that stops reading costs no memory.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from ..models import EndEvent, ExecutionState, InputRequestEvent, JupyterExecuti
 from ..protocol.records_json import event_from_json
 from ..protocol.strict_json import loads_strict
 from .incoming_messages import IncomingMessage
-from .outgoing_messages import OutgoingMessage, make_end, make_note, make_output, make_status, request_header
+from .outgoing_messages import OutgoingMessage, make_end, make_note, make_output, make_request_header, make_status
 
-#: Executions that the client has not been shown yet. Beyond, it reads too slowly to follow.
+#: Most executions that wait to be sent to one client.
 MAX_WAITING = 2000
-# A kernel says at once that it has begun. One that never does must not hold back its output.
+# Wait for the kernel's `execute_input`, which has the execution count. A kernel that never sends it still shows output.
 _BEGIN_SECONDS = 1.0
 
 
-class ReadsTooSlowly(Exception):
-    """Too many executions wait for the client."""
+class ClientTooSlow(Exception):
+    """More than `MAX_WAITING` executions wait to be sent to the client."""
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """An open request for input that was sent to the client, and the execution that waits for the answer."""
+    """Input request that was sent to the client, and the execution that waits for the answer."""
 
     execution_id: str
     msg_id: str
@@ -40,28 +41,28 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """As much of a client's request to run code as its display needs; the rest may be large."""
+    """Header and flag of a client's request to run code. The rest may be large, so it is not kept."""
 
     header: Mapping[str, str]
     is_silent: bool
 
 
 @dataclass(slots=True)
-class _Shown:
-    """An execution that is being shown.
+class _DisplayedExecution:
+    """Execution that is being sent to the client.
 
     Parameters
     ----------
     execution : ExecutionHandle
         The execution.
     header : mapping
-        The parent of all that is shown of it.
+        Parent header of its messages.
     is_own : bool
-        True if this client has asked for it.
+        True if this client requested it.
     is_silent : bool
-        True if its value is not shown.
+        True if its value is not sent.
     is_busy : bool
-        True once the client was told that the kernel is busy with it.
+        True once the busy status was sent.
     """
 
     execution: ExecutionHandle
@@ -72,19 +73,19 @@ class _Shown:
 
 
 class ExecutionDisplay:
-    """Display of the executions of one session for one client.
+    """Sender of the messages of a session's executions to one client.
 
     Parameters
     ----------
     send : callable
-        Sends a message, and returns when there is room for more.
+        Coroutine function that sends a message, and returns when there is room for more.
     log : Logger
-        Gets the details if an execution cannot be shown.
+        Logger for executions whose log cannot be read.
 
     Attributes
     ----------
     prompt : Prompt or None
-        The open request for input of code that this client has sent.
+        Open input request of code that this client sent.
     """
 
     def __init__(
@@ -95,24 +96,24 @@ class ExecutionDisplay:
         self.prompt: Prompt | None = None
         self._send = send
         self._log = log
-        self._requests: dict[str, _Request] = {}  # by executions that this client has asked for
+        self._requests: dict[str, _Request] = {}  # by id of the execution
         self._waiting: asyncio.Queue[ExecutionHandle] = asyncio.Queue()
-        self._open: dict[str, ExecutionHandle] = {}  # those that wait, and the one that is being shown
+        self._open: dict[str, ExecutionHandle] = {}  # waiting ones, and the one that is being sent
 
-    def add(self, execution: ExecutionHandle, request: IncomingMessage | None = None) -> None:
-        """Show an execution when those before it were shown.
+    def add_execution(self, execution: ExecutionHandle, request: IncomingMessage | None = None) -> None:
+        """Queue an execution, whose messages are sent after those of earlier executions.
 
         Parameters
         ----------
         execution : ExecutionHandle
             The execution.
         request : IncomingMessage, optional
-            The message by which this client has asked for it.
+            Message by which this client requested it.
 
         Raises
         ------
-        ReadsTooSlowly
-            If too many wait.
+        ClientTooSlow
+            If `MAX_WAITING` executions wait already.
         """
         execution_id = execution.record.id
         if request is not None:
@@ -120,18 +121,24 @@ class ExecutionDisplay:
         if execution_id in self._open:
             return
         if len(self._open) >= MAX_WAITING:
-            raise ReadsTooSlowly
+            raise ClientTooSlow
         self._open[execution_id] = execution
         self._waiting.put_nowait(execution)
 
-    def adopt(self, earlier: ExecutionDisplay) -> None:
-        """Show the executions that the same client has asked for and that an earlier display has not shown whole."""
+    def adopt_executions(self, earlier: ExecutionDisplay) -> None:
+        """Queue the executions that the same client requested, and that an earlier display did not finish.
+
+        Parameters
+        ----------
+        earlier : ExecutionDisplay
+            Display of the client's earlier connection.
+        """
         self._requests = {name: request for name, request in earlier._requests.items() if name in earlier._open}
         for execution_id in self._requests:
-            self.add(earlier._open[execution_id])
+            self.add_execution(earlier._open[execution_id])
 
     async def run(self) -> None:
-        """Show executions until this is cancelled."""
+        """Send executions until cancelled."""
         while True:
             execution = await self._waiting.get()
             try:
@@ -144,35 +151,35 @@ class ExecutionDisplay:
         asked = execution.request if isinstance(execution, LiveExecution) else None
         request = self._requests.get(execution.record.id)
         if request is not None:
-            shown = _Shown(execution, request.header, True, request.is_silent)
+            shown = _DisplayedExecution(execution, request.header, True, request.is_silent)
         else:
             is_silent = isinstance(asked, JupyterExecutionRequest) and asked.is_silent
-            shown = _Shown(execution, request_header(execution.record, asked), False, is_silent)
+            shown = _DisplayedExecution(execution, make_request_header(execution.record, asked), False, is_silent)
         try:
             await self._show_events(shown)
-        except (ExecError, OSError, ValueError):  # its log is gone or damaged
-            self._log.exception("execution %s could not be shown to a client", execution.record.id)
+        except (ExecError, OSError, ValueError):  # the log was deleted or is damaged
+            self._log.exception("the output of execution %s could not be sent to a client", execution.record.id)
             await self._send(make_note("The server could not show this code's output; its log says why.", shown.header))
         await self._show_end(shown)
 
-    async def _show_events(self, shown: _Shown) -> None:
+    async def _show_events(self, shown: _DisplayedExecution) -> None:
         async for batch in follow(shown.execution.log):
             for entry in batch:
-                if entry.type != EndEvent.type:  # of the end, the record is at hand, and the line may be long
+                if entry.type != EndEvent.type:  # `_show_end` has the record, and the line may be long
                     await self._show_event(shown, event_from_json(loads_strict(entry.line)))
 
-    async def _show_event(self, shown: _Shown, event: Any) -> None:
+    async def _show_event(self, shown: _DisplayedExecution, event: Any) -> None:
         if isinstance(event, StateEvent):
             await self._show_state(shown, event.state)
             return
         if isinstance(event, InputRequestEvent) and not shown.is_own:
-            return  # it is for the client that has sent the code
+            return  # only the client that sent the code may answer
         for message in make_output(event, shown.header, is_silent=shown.is_silent):
             if message.msg_type == "input_request":
                 self.prompt = Prompt(shown.execution.record.id, message.msg_id)
             await self._send(message)
 
-    async def _show_state(self, shown: _Shown, state: ExecutionState) -> None:
+    async def _show_state(self, shown: _DisplayedExecution, state: ExecutionState) -> None:
         if state is ExecutionState.AWAITING_APPROVAL:
             await self._show_busy(shown)
             await self._send(make_note("This code waits for a person's approval.", shown.header))
@@ -185,21 +192,21 @@ class ExecutionDisplay:
                 content = {"code": execution.record.code, "execution_count": count}
                 await self._send(OutgoingMessage("iopub", "execute_input", content, shown.header))
 
-    async def _show_busy(self, shown: _Shown) -> None:
+    async def _show_busy(self, shown: _DisplayedExecution) -> None:
         if not shown.is_busy:
             shown.is_busy = True
             await self._send(make_status("busy", shown.header))
 
-    async def _show_end(self, shown: _Shown) -> None:
-        """Show the end, and reply to the request if it was this client's."""
+    async def _show_end(self, shown: _DisplayedExecution) -> None:
+        """Send the end of an execution, and the reply if this client requested it."""
         record = await shown.execution.wait()
-        await self._show_busy(shown)  # one that ended in the queue was not shown yet
+        await self._show_busy(shown)  # an execution that ended in the queue has sent no status yet
         values = shown.execution.user_expressions if isinstance(shown.execution, LiveExecution) else {}
         messages, reply = make_end(record, shown.header, values, is_aborted=record.reason == ABORTED)
         for message in messages:
             await self._send(message)
         if self.prompt is not None and self.prompt.execution_id == record.id:
             self.prompt = None
-        if shown.is_own or record.id in self._requests:  # perhaps asked for again meanwhile
+        if shown.is_own or record.id in self._requests:  # or it was sent again meanwhile
             await self._send(OutgoingMessage("shell", "execute_reply", reply, shown.header))
         await self._send(make_status("idle", shown.header))

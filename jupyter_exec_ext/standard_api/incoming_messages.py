@@ -1,7 +1,7 @@
-"""Incoming messages on a kernel's WebSocket: which there are, what each needs, and how they are read.
+"""Incoming messages on a kernel's WebSocket: an allowlist with the right that each needs, and their parsing.
 
-What is not in `RULES` is refused. A client's message is read as far as it is used, and nothing of it reaches the kernel
-but the content of the requests that are passed on.
+Messages that are not in `RULES` are refused. The kernel receives only the content of allowed requests, and no header,
+parent or buffer of a client.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HEADER_FIELDS = ("msg_id", "session", "username", "date", "msg_type", "version"
 _MAX_EXPRESSIONS, _MAX_EXPRESSION_CHARACTERS = 20, 2000
 _MAX_PATTERN_CHARACTERS = 1000
 
-#: The rights that each message needs beside those for the WebSocket itself, by channel and type.
+#: Allowlist of messages by channel and type, with the rights that each needs beside those of the WebSocket.
 RULES: dict[tuple[str, str], Access] = {
     ("shell", "execute_request"): RUN_CODE,
     ("shell", "complete_request"): RUN_CODE,
@@ -47,16 +47,20 @@ RULES: dict[tuple[str, str], Access] = {
 
 @dataclass(frozen=True, slots=True)
 class IncomingMessage:
-    """A message of a client.
+    """Message of a client.
 
     Parameters
     ----------
+    channel : str
+        Channel that the client named, cut at 16 characters.
     header : mapping
-        The fields that Jupyter's protocol has for headers, each a short text. Answers have it as their parent.
+        Header fields of Jupyter's protocol, each a short text. Replies have it as their parent header.
     parent_id : str
-        The id of the message that it answers; empty for a request.
-    metadata, content : mapping
-        The rest, which is checked where it is used.
+        Id of the message that it answers; empty for a request.
+    metadata : mapping
+        Metadata, unchecked.
+    content : mapping
+        Content; the ``get_`` methods check its fields.
     """
 
     channel: str
@@ -72,7 +76,7 @@ class IncomingMessage:
 
     @property
     def known_type(self) -> str:
-        """The type, or ``other``: one of a closed set, for records that are not to have the text of a client."""
+        """Type if it is in `RULES`, and otherwise ``other``, so that records never contain a client's text."""
         return self.msg_type if (self.channel, self.msg_type) in RULES else "other"
 
     @property
@@ -82,7 +86,7 @@ class IncomingMessage:
 
     @property
     def is_restart(self) -> bool:
-        """True if it asks for a restart, which needs what it needs in exec/v1."""
+        """True for a ``shutdown_request`` that restarts the kernel, which needs the right of a restart in exec/v1."""
         return self.msg_type == "shutdown_request" and self.content.get("restart") is True
 
     @property
@@ -92,25 +96,72 @@ class IncomingMessage:
 
     @property
     def is_silent(self) -> bool:
-        """True if it asks for an execution whose value is not shown; raises `InvalidRequest` as `flag`."""
-        return self.flag("silent", default=False)
+        """True if the value of the code is not sent to clients; raises `InvalidRequest` like `get_flag`."""
+        return self.get_flag("silent", default=False)
 
-    def text(self, name: str, default: str = "") -> str:
-        """Return a text of the content; raise `InvalidRequest` if it is none."""
+    def get_text(self, name: str, default: str = "") -> str:
+        """Return a text field of the content.
+
+        Parameters
+        ----------
+        name : str
+            Name of the field.
+        default : str
+            Value if the content has no such field.
+
+        Returns
+        -------
+        str
+            The text.
+
+        Raises
+        ------
+        InvalidRequest
+            If the field is not a string.
+        """
         value = self.content.get(name, default)
         if not isinstance(value, str):
             raise InvalidRequest(f"{name!r} must be a string")
         return value
 
-    def flag(self, name: str, *, default: bool) -> bool:
-        """Return a boolean of the content; raise `InvalidRequest` if it is none."""
+    def get_flag(self, name: str, *, default: bool) -> bool:
+        """Return a boolean field of the content.
+
+        Parameters
+        ----------
+        name : str
+            Name of the field.
+        default : bool
+            Value if the content has no such field.
+
+        Returns
+        -------
+        bool
+            The flag.
+
+        Raises
+        ------
+        InvalidRequest
+            If the field is not a boolean.
+        """
         value = self.content.get(name, default)
         if not isinstance(value, bool):
             raise InvalidRequest(f"{name!r} must be true or false")
         return value
 
-    def expressions(self) -> Mapping[str, str]:
-        """Return the user expressions of the content; raise `InvalidRequest` if there are too many, or others."""
+    def get_user_expressions(self) -> Mapping[str, str]:
+        """Return the user expressions of the content.
+
+        Returns
+        -------
+        mapping
+            Code by name.
+
+        Raises
+        ------
+        InvalidRequest
+            If they are not strings by name, or there are more than 20, or one has more than 2000 characters.
+        """
         value = self.content.get("user_expressions") or {}
         is_usable = isinstance(value, dict) and all(isinstance(each, str) for each in value.values())
         if not is_usable or len(value) > _MAX_EXPRESSIONS:
@@ -121,32 +172,37 @@ class IncomingMessage:
 
 
 def read_message(frame: str | bytes, *, is_v1: bool) -> IncomingMessage:
-    """Return the message in a frame of a WebSocket.
+    """Parse a frame of a WebSocket.
 
     Parameters
     ----------
     frame : str or bytes
         The frame.
     is_v1 : bool
-        True if the sub-protocol ``v1.kernel.websocket.jupyter.org`` was selected, in which frames are binary.
+        True if the binary sub-protocol ``v1.kernel.websocket.jupyter.org`` was selected.
+
+    Returns
+    -------
+    IncomingMessage
+        The message.
 
     Raises
     ------
     InvalidRequest
-        If it is none.
+        If the frame is not a message of Jupyter's protocol, or has too many values to parse quickly.
     """
-    # Millions of small values would take seconds to parse, and gigabytes.
+    # Millions of small values would take seconds and gigabytes to parse.
     if parsed_bytes(frame) > _MAX_PARSED_BYTES:
-        raise InvalidRequest("a message may have fewer values")
+        raise InvalidRequest("the message has too many values; send fewer")
     try:
         channel, header, parent, metadata, content = decode_client_message(frame, is_v1=is_v1)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequest(f"this is no message of Jupyter's protocol: {error}") from None
+        raise InvalidRequest(f"the frame is not a message of Jupyter's protocol: {error}") from None
     if not (isinstance(header, dict) and isinstance(content, dict) and isinstance(channel, str)):
         raise InvalidRequest("a message must have a channel, and objects as its header and content")
     fields = {name: header.get(name, "") for name in _HEADER_FIELDS}
     if not all(_is_header_field(value) for value in fields.values()):
-        raise InvalidRequest(f"the fields of a header must be texts of at most {_MAX_CHARACTERS} characters")
+        raise InvalidRequest(f"header fields must be strings of at most {_MAX_CHARACTERS} characters")
     if not fields["msg_type"] or not _MSG_ID.fullmatch(fields["msg_id"]):
         raise InvalidRequest("a header must have a 'msg_type', and a 'msg_id' of 1 to 255 visible ASCII characters")
     parent_id = parent.get("msg_id", "") if isinstance(parent, dict) else ""
@@ -164,9 +220,19 @@ def _is_header_field(value: Any) -> bool:
 
 
 def limit_history_request(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a request for the kernel's history that reads this session's own alone.
+    """Return a history request that reads only the history of the kernel's own session.
 
-    IPython has the history of all sessions in one file, which the other forms of the request read.
+    IPython keeps the history of all sessions in one file, which other forms of the request can read.
+
+    Parameters
+    ----------
+    content : mapping
+        Content of the client's request.
+
+    Returns
+    -------
+    dict
+        Content of the request to the kernel, for the whole history of its session.
     """
     return {
         "output": content.get("output") is True,
@@ -179,19 +245,32 @@ def limit_history_request(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def select_history(content: Mapping[str, Any], items: Any) -> list[Any]:
-    """Return the items that a request has asked for, out of a session's history as the kernel has sent it."""
+    """Select the items that a client requested from a session's whole history.
+
+    Parameters
+    ----------
+    content : mapping
+        Content of the client's request.
+    items : Any
+        History as the kernel sent it, unchecked.
+
+    Returns
+    -------
+    list
+        The selected items; malformed ones are left out.
+    """
     found = [item for item in items if _is_history_item(item)] if isinstance(items, list) else []
     kind = content.get("hist_access_type")
     if kind == "range":
-        first, stop = _number(content, "start") or 0, _number(content, "stop")
+        first, stop = _get_int(content, "start") or 0, _get_int(content, "stop")
         return [item for item in found if first <= item[1] and (stop is None or item[1] < stop)]
     if kind == "search":
         pattern = str(content.get("pattern") or "*")[:_MAX_PATTERN_CHARACTERS]
-        found = [item for item in found if fnmatchcase(_code_of(item), pattern)]
+        found = [item for item in found if fnmatchcase(_get_code(item), pattern)]
         if content.get("unique") is True:
-            latest = {_code_of(item): item for item in found}
-            found = [item for item in found if latest[_code_of(item)] is item]
-    count = _number(content, "n")
+            latest = {_get_code(item): item for item in found}
+            found = [item for item in found if latest[_get_code(item)] is item]
+    count = _get_int(content, "n")
     return found if count is None else found[max(0, len(found) - max(0, count)) :]
 
 
@@ -199,17 +278,30 @@ def _is_history_item(item: Any) -> bool:
     return isinstance(item, list) and len(item) > 2 and isinstance(item[1], int)
 
 
-def _code_of(item: list[Any]) -> str:
-    code = item[2][0] if isinstance(item[2], list) and item[2] else item[2]  # with its value, if that was asked for
+def _get_code(item: list[Any]) -> str:
+    code = (
+        item[2][0] if isinstance(item[2], list) and item[2] else item[2]
+    )  # a pair with the value, if `output` was set
     return code if isinstance(code, str) else ""
 
 
-def _number(content: Mapping[str, Any], name: str) -> int | None:
+def _get_int(content: Mapping[str, Any], name: str) -> int | None:
     value = content.get(name)
     return value if isinstance(value, int) else None
 
 
-def needed_rights(message: IncomingMessage) -> Access | None:
-    """Return the rights that a message needs; None for one that no client may send."""
+def get_needed_access(message: IncomingMessage) -> Access | None:
+    """Return the rights that a message needs.
+
+    Parameters
+    ----------
+    message : IncomingMessage
+        The message.
+
+    Returns
+    -------
+    Access or None
+        The rights; None if no client may send this message.
+    """
     access = RULES.get((message.channel, message.msg_type))
     return CONTROL_EXECUTIONS if access is not None and message.is_restart else access

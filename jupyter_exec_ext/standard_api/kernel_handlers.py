@@ -1,4 +1,4 @@
-"""Handlers of Jupyter's standard API: kernels, kernelspecs, sessions, and what a client asks first."""
+"""HTTP handlers of Jupyter's kernels API: version, status, identity, kernelspecs and kernels."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from ..server.info_handlers import NotFoundHandler, OpenAPIHandler
 from .client_registry import ClientRegistry
 from .interrupts import interrupt_kernel
 from .kernel_ids import kernel_id_of
-from .standard_json import SESSION_FIELDS, kernel_to_json, kernelspecs_to_json, session_metadata, session_to_json
+from .standard_json import kernel_to_json, kernelspecs_to_json, make_session_metadata
 from .token_places import move_token
 
 _MAX_CHARACTERS = 1024
-# What the standard API calls actions on kernels, by the scopes that they need here.
+# Actions in the answer of `/api/me`, with the scope that each needs here.
 _ACTIONS = (("read", "sessions:read"), ("write", "sessions:create"), ("execute", "executions:create"))
 
 
 class StandardHandler(ExecHandler):
-    """Base of the handlers, which find sessions by the ids of their kernels."""
+    """Base class of the handlers: authenticates the token and finds sessions by the ids of their kernels."""
 
     _clients: ClientRegistry
 
@@ -35,80 +35,146 @@ class StandardHandler(ExecHandler):
         self._clients = clients
 
     async def prepare(self) -> None:  # type: ignore[override]  # as APIHandler has it
-        """Find the token where clients of this API put it, and authenticate its bearer."""
+        """Move the token to its header, and authenticate the request."""
         move_token(self.request, allow_in_url=self._clients.allow_token_in_url)
         await super().prepare()
 
-    async def live_sessions(self) -> Sequence[Session]:
+    async def list_live_sessions(self) -> Sequence[Session]:
         """Return the caller's sessions that have not ended."""
         return await self.engine.list_sessions(self.caller)
 
     async def find_session(self, kernel_id: str) -> Session:
-        """Return the session of a kernel; raise `KernelNotFound` if the caller has no such live session."""
-        for session in await self.live_sessions():
+        """Find the live session of a kernel.
+
+        Parameters
+        ----------
+        kernel_id : str
+            Id of the kernel.
+
+        Returns
+        -------
+        Session
+            The session.
+
+        Raises
+        ------
+        KernelNotFound
+            If the caller has no live session with this kernel.
+        """
+        for session in await self.list_live_sessions():
             if kernel_id_of(session.id) == kernel_id:
                 return session
         raise KernelNotFound(f"there is no kernel {kernel_id!r}; it may have ended, or belong to another token")
 
-    def body(self) -> dict[str, Any]:
-        """Return the request's body; clients of this API send it with any media type, or none."""
-        # A form, which has other types than JSON's, cannot set the header.
+    def read_body(self) -> dict[str, Any]:
+        """Parse the request's body as a JSON object; an empty body is an empty object.
+
+        Returns
+        -------
+        dict
+            The body.
+
+        Raises
+        ------
+        InvalidRequest
+            If the body is not a JSON object.
+        """
+        # Jupyter's clients send JSON with any media type. A form of another site can do so too, but not set the header.
         body = self.json_body(if_none={}, of_any_type="Authorization" in self.request.headers)
         if not isinstance(body, dict):
-            raise InvalidRequest("the body must be an object")
+            raise InvalidRequest("the body must be a JSON object")
         return body
 
     async def create_session(self, kernel: Any, path: str = "", fields: dict[str, str] | None = None) -> Session:
-        """Start a session with the kernel that a client has asked for."""
+        """Start a session.
+
+        Parameters
+        ----------
+        kernel : Any
+            Kernel of the request's body, unchecked; its ``name`` is that of a kernelspec.
+        path : str
+            Path that the client sent. Its last part is the session's name.
+        fields : dict, optional
+            Fields that the session's metadata keeps.
+
+        Returns
+        -------
+        Session
+            The session.
+
+        Raises
+        ------
+        InvalidRequest
+            If the name of the kernelspec is not a string.
+        """
         name = kernel.get("name") if isinstance(kernel, dict) else None
         if name is not None and not isinstance(name, str):
             raise InvalidRequest("the kernel's 'name' must be a string")
-        if name == "python":  # as jupyter_client reads it
+        if name == "python":  # jupyter_client's alias of its own kernelspec
             name = NATIVE_KERNEL_NAME
         title = path.rpartition("/")[2][:100]
-        metadata = session_metadata(fields) if fields else {}
+        metadata = make_session_metadata(fields) if fields else {}
         request = SessionRequest(kernel_name=name or None, name=title, metadata=metadata)
         return await self.engine.create_session(self.caller, request)
 
-    def answer_kernel(self, session: Session, status: int = 200) -> None:
-        """Answer with a session as a kernel."""
-        self.answer(kernel_to_json(session, self._clients.count(session.id)), status)
+    def send_kernel(self, session: Session, status: int = 200) -> None:
+        """Send a session as a kernel.
 
-    def standard_url(self, path: str) -> str:
-        """Return the URL path of a resource of this API."""
+        Parameters
+        ----------
+        session : Session
+            The session.
+        status : int
+            HTTP status.
+        """
+        self.answer(kernel_to_json(session, self._clients.count_connections(session.id)), status)
+
+    def make_url(self, path: str) -> str:
+        """Return the URL path of a resource of this API.
+
+        Parameters
+        ----------
+        path : str
+            Path below ``api/``.
+
+        Returns
+        -------
+        str
+            The path from the root of the host.
+        """
         return self.request.path.partition("/api/")[0] + "/api/" + path
 
 
 class VersionHandler(StandardHandler):
-    """``/api``"""
+    """Handler of ``/api``."""
 
     @web.authenticated
     async def get(self) -> None:
-        """Answer with the version of Jupyter Server whose API this is."""
+        """Send the version of Jupyter Server."""
         self.answer({"version": server_version})
 
 
 class SpecHandler(StandardHandler, OpenAPIHandler):
-    """``/api/spec.yaml``, where Jupyter Server has its description: that of this API."""
+    """Handler of ``/api/spec.yaml``: the OpenAPI document of this API."""
 
     package, document = "jupyter_exec_ext.standard_api", "openapi_jupyter.yaml"
 
 
 class StandardNotFoundHandler(NotFoundHandler):
-    """Every other path below ``exec/jupyter``."""
+    """Handler of all other paths below ``exec/jupyter``: not found."""
 
     described_at = "exec/jupyter/api/spec.yaml"
 
 
 class StatusHandler(StandardHandler):
-    """``/api/status``"""
+    """Handler of ``/api/status``."""
 
     @web.authenticated
     async def get(self) -> None:
-        """Count the caller's kernels."""
-        sessions = await self.live_sessions()
+        """Send the number of the caller's kernels and connections."""
+        sessions = await self.list_live_sessions()
         activity = [session.last_activity_at for session in sessions]
-        connections = sum(self._clients.count(session.id) for session in sessions)
+        connections = sum(self._clients.count_connections(session.id) for session in sessions)
         started = self._clients.started_at
         self.answer(
             {
@@ -121,11 +187,11 @@ class StatusHandler(StandardHandler):
 
 
 class MeHandler(StandardHandler):
-    """``/api/me``"""
+    """Handler of ``/api/me``."""
 
     @web.authenticated
     async def get(self) -> None:
-        """Answer with the caller's identity and its rights on kernels."""
+        """Send the caller's identity and its rights on kernels."""
         name = self.caller.display_name or self.caller.principal
         identity = {
             "username": self.caller.principal,
@@ -140,62 +206,70 @@ class MeHandler(StandardHandler):
 
 
 class KernelSpecsHandler(StandardHandler):
-    """``/api/kernelspecs``"""
+    """Handler of ``/api/kernelspecs``."""
 
     @web.authenticated
     async def get(self) -> None:
-        """List the kernelspecs that the caller may use."""
+        """Send the kernelspecs that the caller may use."""
         specs = await self.engine.kernelspecs(self.caller)
         self.answer(kernelspecs_to_json(specs, self.engine.host.default_kernel_name))
 
 
 class KernelSpecHandler(StandardHandler):
-    """``/api/kernelspecs/NAME``"""
+    """Handler of ``/api/kernelspecs/NAME``."""
 
     @web.authenticated
     async def get(self, name: str) -> None:
-        """Read one kernelspec."""
+        """Send one kernelspec.
+
+        Raises
+        ------
+        KernelNotFound
+            If the caller may use no kernelspec with this name.
+        """
         specs = kernelspecs_to_json(await self.engine.kernelspecs(self.caller), "")["kernelspecs"]
-        spec = specs.get(name) or specs.get(name.lower())  # as Jupyter finds them
+        spec = specs.get(name) or specs.get(name.lower())  # Jupyter's names of kernelspecs are in lower case
         if spec is None:
             raise KernelNotFound(f"there is no kernelspec {name!r} for this token")
         self.answer(spec)
 
 
 class KernelsHandler(StandardHandler):
-    """``/api/kernels``"""
+    """Handler of ``/api/kernels``."""
 
     @web.authenticated
     async def get(self) -> None:
-        """List the caller's sessions as kernels."""
-        self.answer([kernel_to_json(each, self._clients.count(each.id)) for each in await self.live_sessions()])
+        """Send the caller's live sessions as kernels."""
+        self.answer(
+            [kernel_to_json(each, self._clients.count_connections(each.id)) for each in await self.list_live_sessions()]
+        )
 
     @web.authenticated
     async def post(self) -> None:
-        """Start a kernel: a session of ours."""
-        body = self.body()
-        session = await self.create_session(body, _text(body, "path"))
-        self.set_header("Location", self.standard_url(f"kernels/{kernel_id_of(session.id)}"))
-        self.answer_kernel(session, 201)
+        """Start a session, and send it as a kernel."""
+        body = self.read_body()
+        session = await self.create_session(body, get_text_field(body, "path"))
+        self.set_header("Location", self.make_url(f"kernels/{kernel_id_of(session.id)}"))
+        self.send_kernel(session, 201)
 
 
 class KernelHandler(StandardHandler):
-    """``/api/kernels/{kernel_id}``"""
+    """Handler of ``/api/kernels/{kernel_id}``."""
 
     @web.authenticated
     async def get(self, kernel_id: str) -> None:
-        """Read a kernel."""
-        self.answer_kernel(await self.find_session(kernel_id))
+        """Send a kernel."""
+        self.send_kernel(await self.find_session(kernel_id))
 
     @web.authenticated
     async def delete(self, kernel_id: str) -> None:
-        """End a kernel, and its session."""
+        """End a kernel and its session."""
         await self.engine.delete_session(self.caller, (await self.find_session(kernel_id)).id)
         self.answer_empty()
 
 
 class KernelInterruptHandler(StandardHandler):
-    """``/api/kernels/{kernel_id}/interrupt``"""
+    """Handler of ``/api/kernels/{kernel_id}/interrupt``."""
 
     @web.authenticated
     async def post(self, kernel_id: str) -> None:
@@ -205,60 +279,35 @@ class KernelInterruptHandler(StandardHandler):
 
 
 class KernelRestartHandler(StandardHandler):
-    """``/api/kernels/{kernel_id}/restart``"""
+    """Handler of ``/api/kernels/{kernel_id}/restart``."""
 
     @web.authenticated
     async def post(self, kernel_id: str) -> None:
         """Restart a kernel."""
         session = await self.find_session(kernel_id)
-        self.answer_kernel(await self.engine.restart_session(self.caller, session.id))
+        self.send_kernel(await self.engine.restart_session(self.caller, session.id))
 
 
-class StandardSessionsHandler(StandardHandler):
-    """``/api/sessions``"""
+def get_text_field(body: dict[str, Any], name: str) -> str:
+    """Return a text field of a request's body.
 
-    @web.authenticated
-    async def get(self) -> None:
-        """List the caller's sessions."""
-        self.answer([session_to_json(each, self._clients.count(each.id)) for each in await self.live_sessions()])
+    Parameters
+    ----------
+    body : dict
+        The body.
+    name : str
+        Name of the field.
 
-    @web.authenticated
-    async def post(self) -> None:
-        """Start a session, or return the one for this path or with this kernel, as Jupyter Server does."""
-        body = self.body()
-        if isinstance(body.get("notebook"), dict):  # the form of clients before 2017
-            body = {"type": "notebook", **body["notebook"], **body}
-        fields = {name: _text(body, name) for name in SESSION_FIELDS}
-        kernel = body.get("kernel")
-        kernel_id = kernel.get("id") if isinstance(kernel, dict) else None
-        # Of its own: one that another token has made may be meant for that token's code.
-        own = [each for each in await self.live_sessions() if each.owner == self.caller.principal]
-        known = [session_to_json(each, self._clients.count(each.id)) for each in own]
-        same_path = [each for each in known if fields["path"] and each["path"] == fields["path"]]
-        found = next(iter(same_path or [each for each in known if each["id"] == kernel_id]), None)
-        if found is None:
-            found = session_to_json(await self.create_session(kernel, fields["path"], fields), 0)
-        self.set_header("Location", self.standard_url(f"sessions/{found['id']}"))
-        self.answer(found, 201)
+    Returns
+    -------
+    str
+        The text; empty if the field is missing or null.
 
-
-class StandardSessionHandler(StandardHandler):
-    """``/api/sessions/{kernel_id}``"""
-
-    @web.authenticated
-    async def get(self, kernel_id: str) -> None:
-        """Read a session."""
-        session = await self.find_session(kernel_id)
-        self.answer(session_to_json(session, self._clients.count(session.id)))
-
-    @web.authenticated
-    async def delete(self, kernel_id: str) -> None:
-        """End a session."""
-        await self.engine.delete_session(self.caller, (await self.find_session(kernel_id)).id)
-        self.answer_empty()
-
-
-def _text(body: dict[str, Any], name: str) -> str:
+    Raises
+    ------
+    InvalidRequest
+        If the field is not a string, or has more than 1024 characters.
+    """
     value = body.get(name)
     value = "" if value is None else value
     if not isinstance(value, str) or len(value) > _MAX_CHARACTERS:

@@ -1,4 +1,4 @@
-"""Kernel ids: sessions as Jupyter's standard API names them, by UUIDs that follow from the sessions' ids."""
+"""Kernel ids of Jupyter's kernels API: UUIDs that are computed from sessions' ids."""
 
 from __future__ import annotations
 
@@ -9,8 +9,19 @@ _FILLER = "0" * 8
 
 
 def kernel_id_of(session_id: str) -> str:
-    """Return the id of a session's kernel. It stays the same when the kernel is restarted or replaced."""
+    """Return the id of a session's kernel, which stays the same after a restart.
+
+    Parameters
+    ----------
+    session_id : str
+        Id of the session.
+
+    Returns
+    -------
+    str
+        A UUID.
+    """
     parsed = parse_id(session_id)
-    assert parsed is not None  # the server has made it
+    assert parsed is not None  # the server created it
     digits = parsed.digits + _FILLER
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))

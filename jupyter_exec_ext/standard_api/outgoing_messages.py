@@ -1,6 +1,6 @@
-"""Outgoing messages on a kernel's WebSocket: an execution's events as Jupyter's protocol has them.
+"""Outgoing messages on a kernel's WebSocket: translation of an execution's events to Jupyter's protocol.
 
-Clients receive the events of the execution's log, so its cap on output applies to them.
+The events come from the execution's log, so the cap on output applies to clients.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from ..protocol.client_frames import pack_message
 from ..protocol.kernel_messages import PROTOCOL_VERSION, new_header
 from ..protocol.strict_json import dump_bytes
 
-# How an execution has ended where its code has raised no error of its own.
+# Names of errors by state, for executions whose code raised none itself.
 _NAMES = {
     ExecutionState.TIMEOUT: "TimeoutError",
     ExecutionState.INTERRUPTED: "KeyboardInterrupt",
@@ -41,8 +41,8 @@ _NAMES = {
     ExecutionState.OOM_KILLED: "OutOfMemory",
     ExecutionState.TOKEN_REVOKED: "TokenRevoked",
 }
-# What the code's own error, if there is one, does not say.
-_BY_THE_SERVER = {
+# States for which the server's reason replaces the code's own error.
+_ENDED_BY_SERVER = {
     ExecutionState.TIMEOUT,
     ExecutionState.CANCELLED,
     ExecutionState.REJECTED,
@@ -52,22 +52,22 @@ _BY_THE_SERVER = {
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message to a client.
+    """Message to a client.
 
     Parameters
     ----------
     channel : str
         ``shell``, ``iopub``, ``stdin`` or ``control``.
     msg_type : str
-        Its type.
+        Type of the message.
     content : mapping
-        Its content.
+        Content.
     parent : mapping
-        The header of the client's request that it belongs to; empty if it belongs to none.
+        Header of the client's request that caused it; empty if there is none.
     metadata : mapping
-        Its metadata, which comms have.
+        Metadata, which only comms have.
     msg_id : str
-        Its id.
+        Id of the message.
     """
 
     channel: str
@@ -78,14 +78,19 @@ class OutgoingMessage:
     msg_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def frame(self, session: str, *, is_v1: bool) -> str | bytes:
-        """Return it as a frame of a WebSocket.
+        """Encode the message as a frame of a WebSocket.
 
         Parameters
         ----------
         session : str
-            The kernel's own session, as headers have it.
+            Session of the kernel in the message's header.
         is_v1 : bool
-            True for a binary frame, as in the sub-protocol ``v1.kernel.websocket.jupyter.org``.
+            True for the binary sub-protocol ``v1.kernel.websocket.jupyter.org``.
+
+        Returns
+        -------
+        str or bytes
+            The frame.
         """
         header = new_header(self.msg_type, session, self.msg_id)
         if is_v1:
@@ -100,11 +105,24 @@ class OutgoingMessage:
             "buffers": [],
             "channel": self.channel,
         }
-        return dump_bytes(message).decode()  # unlike a text, it has no lone surrogates, which a frame cannot have
+        return dump_bytes(message).decode()  # escapes lone surrogates, which a text frame cannot contain
 
 
-def request_header(execution: Execution, request: ExecutionRequest | None) -> Mapping[str, Any]:
-    """Return the header of the message that has asked for an execution, or one for a request of another protocol."""
+def make_request_header(execution: Execution, request: ExecutionRequest | None) -> Mapping[str, Any]:
+    """Return the parent header of an execution's messages.
+
+    Parameters
+    ----------
+    execution : Execution
+        The execution.
+    request : ExecutionRequest or None
+        Its request, if it is still at hand.
+
+    Returns
+    -------
+    mapping
+        Header of the client's message, or a new one for an execution that came through another protocol.
+    """
     if isinstance(request, JupyterExecutionRequest) and request.header:
         return request.header
     return {
@@ -118,38 +136,95 @@ def request_header(execution: Execution, request: ExecutionRequest | None) -> Ma
 
 
 def make_status(state: str, parent: Mapping[str, Any]) -> OutgoingMessage:
-    """Return a message about the kernel's state."""
+    """Return a ``status`` message.
+
+    Parameters
+    ----------
+    state : str
+        Execution state, such as ``busy``.
+    parent : mapping
+        Parent header.
+
+    Returns
+    -------
+    OutgoingMessage
+        The message.
+    """
     return OutgoingMessage("iopub", "status", {"execution_state": state}, parent)
 
 
 def make_error(name: str, value: str, traceback: str = "") -> dict[str, Any]:
-    """Return an error as ``error`` messages have it, and replies with a status beside it."""
+    """Return the content of an ``error`` message, whose fields an error reply has too.
+
+    Parameters
+    ----------
+    name : str
+        Class name of the error.
+    value : str
+        Message of the error.
+    traceback : str
+        Traceback; without one, the name and the value stand for it.
+
+    Returns
+    -------
+    dict
+        The content.
+    """
     return {"ename": name, "evalue": value, "traceback": traceback.splitlines() or [f"{name}: {value}"]}
 
 
 def make_refusal(error: ExecError) -> dict[str, Any]:
-    """Return the content of a reply to a request that is refused."""
+    """Return the content of the reply to a refused request.
+
+    Parameters
+    ----------
+    error : ExecError
+        Reason of the refusal.
+
+    Returns
+    -------
+    dict
+        The content.
+    """
     return {"status": "error", **make_error(type(error).__name__, error.message)}
 
 
 def make_note(text: str, parent: Mapping[str, Any]) -> OutgoingMessage:
-    """Return a line about a request, which clients show with its output."""
+    """Return a line on standard error, which clients show with the output of a request.
+
+    Parameters
+    ----------
+    text : str
+        The line.
+    parent : mapping
+        Header of the request.
+
+    Returns
+    -------
+    OutgoingMessage
+        The message.
+    """
     return OutgoingMessage("iopub", "stream", {"name": "stderr", "text": f"{text}\n"}, parent)
 
 
 def make_output(
     event: OutputEvent | None, parent: Mapping[str, Any], *, is_silent: bool = False
 ) -> Iterator[OutgoingMessage]:
-    """Yield the messages for one event of an execution, but for its end.
+    """Yield the messages for one event of an execution; `make_end` makes those for its end.
 
     Parameters
     ----------
     event : OutputEvent or None
-        The event; None for one that this version does not know, which has no message.
+        The event; None for an unknown one of a newer version, which has no message.
     parent : mapping
-        The header of the request.
+        Header of the request.
     is_silent : bool
-        True if the request wanted no value to be shown.
+        True to leave out the value of the code.
+
+    Yields
+    ------
+    OutgoingMessage
+        Each message.
     """
     if isinstance(event, StreamEvent):
         yield OutgoingMessage("iopub", "stream", {"name": event.name, "text": event.text}, parent)
@@ -174,7 +249,7 @@ def make_output(
         left_out = event.truncated.stdout_bytes + event.truncated.stderr_bytes + event.truncated.display_bytes
         yield make_note(f"[{left_out} bytes of output were left out here]", parent)
     elif isinstance(event, SessionStateLostEvent):
-        yield make_note(f"Variables are gone, since {event.reason}; this code runs in a fresh kernel.", parent)
+        yield make_note(f"Variables were lost: {event.reason}. This code runs in a new kernel.", parent)
     elif isinstance(event, UnresponsiveEvent):
         yield make_note(f"The kernel is hung: {event.reason}.", parent)
 
@@ -187,13 +262,18 @@ def make_end(
     Parameters
     ----------
     execution : Execution
-        The execution, which has ended.
+        An execution that has ended.
     parent : mapping
-        The header of the request.
+        Header of the request.
     expressions : mapping
-        The values of the request's ``user_expressions``.
+        Values of the request's ``user_expressions``.
     is_aborted : bool
-        True if it was not run because a request before it had failed.
+        True if it did not run because an earlier request failed.
+
+    Returns
+    -------
+    tuple
+        Messages, and the content of the reply.
     """
     reply: dict[str, Any] = {"execution_count": execution.execution_count or 0, "user_expressions": {}, "payload": []}
     if execution.state is ExecutionState.OK:
@@ -201,7 +281,7 @@ def make_end(
     if is_aborted:
         return [], {"status": "aborted", **reply}
     shown = []
-    if execution.error is not None and execution.state not in _BY_THE_SERVER:
+    if execution.error is not None and execution.state not in _ENDED_BY_SERVER:
         content = make_error(execution.error.name, execution.error.value, execution.error.traceback)
     else:
         name = _NAMES.get(execution.state, "Error")

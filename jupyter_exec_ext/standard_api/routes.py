@@ -1,4 +1,4 @@
-"""Routes of Jupyter's standard API, below ``exec/jupyter/`` and, at a gateway that is asked to, at ``/``."""
+"""Route table of Jupyter's kernels API, at ``exec/jupyter/`` and, with `scoped_standard_api`, at a gateway's ``/``."""
 
 from __future__ import annotations
 
@@ -20,11 +20,10 @@ from .kernel_handlers import (
     MeHandler,
     SpecHandler,
     StandardHandler,
-    StandardSessionHandler,
-    StandardSessionsHandler,
     StatusHandler,
     VersionHandler,
 )
+from .session_handlers import StandardSessionHandler, StandardSessionsHandler
 
 STANDARD_PREFIX = "exec/jupyter"
 _PARAMETERS = {
@@ -32,7 +31,7 @@ _PARAMETERS = {
     "{name}": r"(?P<name>[\w.-]{1,100})",
 }
 
-#: Paths below ``api`` with the rights that each method needs. Messages need more: see `incoming_messages`.
+#: Paths below ``api`` with the rights that each method needs. `incoming_messages` has the rights for messages.
 STANDARD_ROUTES: tuple[tuple[str, type[StandardHandler], dict[str, Access]], ...] = (
     ("/", VersionHandler, {"GET": READ}),
     ("/spec.yaml", SpecHandler, {"GET": READ}),
@@ -60,7 +59,22 @@ def _pattern(path: str) -> str:
 def standard_rules(
     services: Services, clients: ClientRegistry, prefix: str = f"/{STANDARD_PREFIX}"
 ) -> list[tuple[str, type[ExecHandler], dict[str, Any]]]:
-    """Return the routes as Tornado's rules below a path."""
+    """Return the routes as Tornado's rules.
+
+    Parameters
+    ----------
+    services : Services
+        Services of the handlers.
+    clients : ClientRegistry
+        Registry of kernels' clients.
+    prefix : str
+        Path in front of ``/api``.
+
+    Returns
+    -------
+    list
+        Rules for Tornado's application.
+    """
     return [
         (f"{prefix}/api{_pattern(path)}", handler, {"services": services, "access": access, "clients": clients})
         for path, handler, access in STANDARD_ROUTES

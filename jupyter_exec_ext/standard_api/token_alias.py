@@ -1,4 +1,4 @@
-"""Scoped token behind a token that a client has chosen itself, for gateways that clients start."""
+"""Alias of a scoped token: the token that a client chose for the gateway that it starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..models import TokenRequest
 from .routes import STANDARD_PREFIX
 from .token_places import move_token
 
-# What clients of the standard API do.
+# Scopes that clients of the kernels API need.
 _SCOPES = (
     *("executions:control", "executions:create", "executions:read"),
     *("sessions:create", "sessions:delete", "sessions:read"),
@@ -26,16 +26,16 @@ _SCOPES = (
 
 
 class TokenAlias(Matcher):
-    """Replaces the client's own token by a scoped token, ahead of all routes; matches no request itself.
+    """Replaces the client's token by a scoped token in each request. It runs before all routes, and matches none.
 
     Parameters
     ----------
     text : str
-        The client's own token.
+        Token that the client chose.
     base_url : str
-        Path of the gateway.
+        Base path of the gateway.
     allow_in_url : bool
-        True if it may be in a URL of the standard API, as for `move_token`.
+        True if the token may be in the URL of a request to the kernels API, as for `move_token`.
     """
 
     def __init__(self, text: str, base_url: str, *, allow_in_url: bool) -> None:
@@ -45,24 +45,29 @@ class TokenAlias(Matcher):
         self._scoped = ""
 
     async def create_token(self, tokens: TokenService, caller: Caller) -> None:
-        """Create the scoped token, under the default policy. Until then, the client's own one is refused.
+        """Create the scoped token under the default policy. Until then, requests with the client's token are refused.
 
         Parameters
         ----------
         tokens : TokenService
-            Creates it.
+            Service that creates the token.
         caller : Caller
-            Its creator.
+            Creator of the token.
         """
         self._scoped = (await tokens.create(caller, TokenRequest("auth_token", scopes=_SCOPES))).text
 
     def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
-        """Put the scoped token into a request with the client's own one; return None.
+        """Replace the client's token in a request by the scoped token.
 
         Parameters
         ----------
         request : HTTPServerRequest
             The request, which this changes.
+
+        Returns
+        -------
+        None
+            The routes after this one match the request.
         """
         if self._standard.match(request.path):
             move_token(request, allow_in_url=self._allow_in_url)
@@ -73,18 +78,23 @@ class TokenAlias(Matcher):
 
 
 def replace_auth_token(app: Any, tokens: TokenService, caller: Caller, *, allow_in_url: bool) -> Rule:
-    """Give a gateway a new token, which is shown nowhere; return a rule for its previous one, ahead of all others.
+    """Replace a gateway's token by a random secret, and return the rule that makes its old token an alias.
 
     Parameters
     ----------
     app : KernelGatewayApp
-        The gateway, whose event loop does not run yet.
+        The gateway, before its event loop starts.
     tokens : TokenService
-        Creates the scoped token.
+        Service that creates the scoped token.
     caller : Caller
-        Its creator.
+        Creator of the token.
     allow_in_url : bool
         As for `TokenAlias`.
+
+    Returns
+    -------
+    Rule
+        Rule that belongs before all others.
 
     Raises
     ------

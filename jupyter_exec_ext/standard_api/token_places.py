@@ -1,4 +1,4 @@
-"""Places other than a header where clients of Jupyter's standard API put their tokens."""
+"""Tokens outside the ``Authorization`` header: in WebSocket sub-protocols and, if allowed, in URLs."""
 
 from __future__ import annotations
 
@@ -12,23 +12,21 @@ from tornado.routing import PathMatches
 
 from ..server.gate import scoped_token
 
-#: Sub-protocol by which a browser, which cannot set headers, sends its token (Jupyter's enhancement proposal 121).
+#: Sub-protocol that carries a browser's token, since a WebSocket has no other headers (Jupyter proposal 121).
 TOKEN_PROTOCOL = "v1.token.websocket.jupyter.org"
 TOKEN_IN_URL_WARNING = (
-    "exec/jupyter takes tokens from URLs (allow_token_in_url); proxies and browsers may log them, so give these tokens "
-    "few rights and a short life"
+    "exec/jupyter accepts tokens in URLs (allow_token_in_url); proxies and browsers may log them, so give these tokens "
+    "few scopes and a short lifetime"
 )
 _IN_URL = re.compile(r"(?<=[?&])token=([^&]*)&?")
-
-
 _LOGGED = re.compile(r"(?<=[?&]token=)[^&\s'\"]+")
 _LOGGERS = ("tornado.access", "tornado.general", "tornado.application")
 
 
 def hide_tokens_in_logs() -> None:
-    """Have Tornado's loggers write URLs without tokens, as Jupyter Server's own log does.
+    """Remove tokens from the URLs that Tornado's loggers write, as Jupyter Server's own log does.
 
-    A host that has them uses this: clients send scoped tokens to paths of its stock handlers, too.
+    This covers the host's stock handlers too, since clients also send scoped tokens to their paths.
     """
     for name in _LOGGERS:
         logging.getLogger(name).addFilter(_hide_tokens)
@@ -42,16 +40,16 @@ def _hide_tokens(record: logging.LogRecord) -> bool:
 
 
 def move_token(request: HTTPServerRequest, *, allow_in_url: bool) -> None:
-    """Move a request's token into its ``Authorization`` header, if it is elsewhere. This changes the request.
+    """Move a request's token into its ``Authorization`` header.
 
-    A token in the sub-protocols is copied. One in the URL is taken out of it, since logs show URLs.
+    A token in the sub-protocols is copied. One in the URL is removed from it, since logs show URLs.
 
     Parameters
     ----------
     request : HTTPServerRequest
-        The request. One with the header is left as it is.
+        The request, which this changes. A request with the header stays unchanged.
     allow_in_url : bool
-        True if a token may be in the URL. Otherwise, one that is there is left alone and means nothing.
+        True if a token may be in the URL. If False, such a token is ignored.
     """
     if "Authorization" in request.headers:
         return
@@ -70,9 +68,9 @@ def move_token(request: HTTPServerRequest, *, allow_in_url: bool) -> None:
 
 
 class ScopedPath(PathMatches):
-    """Matches a path if the request has a scoped token; others get what the host has at the path.
+    """Matches a path for requests with a scoped token. The host's own handlers serve all others.
 
-    Matching moves the request's token into its header, as `move_token` does.
+    It calls `move_token` on each request whose path matches.
 
     Parameters
     ----------
@@ -87,7 +85,18 @@ class ScopedPath(PathMatches):
         self._allow_in_url = allow_in_url
 
     def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
-        """Return the arguments of the handler, or None for a request that is another one's."""
+        """Match a request.
+
+        Parameters
+        ----------
+        request : HTTPServerRequest
+            The request, which `move_token` may change.
+
+        Returns
+        -------
+        dict or None
+            Arguments of the handler; None if the path differs or the request has no scoped token.
+        """
         found: dict[str, Any] | None = super().match(request)
         if found is not None:
             move_token(request, allow_in_url=self._allow_in_url)

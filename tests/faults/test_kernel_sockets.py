@@ -1,4 +1,4 @@
-"""Much output through kernels' WebSockets, to a client that reads it and one that does not; others are not stalled."""
+"""Output floods through kernels' WebSockets, to a client that reads and one that does not: waits of other clients."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from tests.support.kernel_sockets import connect_again, reply_of, start
 
 ROOT = Path(__file__).parents[2]
 OUTPUT_BYTES = 100_000_000
-# So often that one slow moment of the machine is not the 99th percentile.
+# Enough runs that one slow moment of the machine does not set the 99th percentile.
 TIMES = 3
 MIB = 1024 * 1024
-# The engine holds each output once, and the one that comes twice, whether a client follows or not: the limit allows it.
+# The engine keeps each output once within its limit, and a copy of the one that is being sent.
 MAX_GROWTH_BYTES = (TIMES + 1) * OUTPUT_BYTES + 100 * MIB
 
 
@@ -44,7 +44,7 @@ FLOODS = {
 @only_in_full
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("kind", FLOODS)
-async def test_output_without_measure_stalls_nobody_and_costs_bounded_memory(
+async def test_output_flood_keeps_other_waits_short_and_memory_bounded(
     host: Host, capsys: pytest.CaptureFixture[str], kind: str
 ) -> None:
     process = psutil.Process(host.process.pid)

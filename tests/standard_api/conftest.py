@@ -1,4 +1,4 @@
-"""Engines in the tests' own process, as the engine's tests have them."""
+"""Fixtures of the engine's tests, for clients of an engine in this process."""
 
 from __future__ import annotations
 

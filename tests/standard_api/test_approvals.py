@@ -1,4 +1,4 @@
-"""Code under a policy with approvals: held until a person decides, with no way round it."""
+"""Policies with approvals on kernels' WebSockets: no message runs code before a person approves it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 async def decide(host: Host, *, approve: bool) -> None:
-    """Decide about the one execution that waits."""
+    """Approve or reject the one execution that waits."""
     for _ in range(200):
         waiting = await asyncio.to_thread(lambda: owner_of(host).call("GET", "/approvals").json()["executions"])
         if waiting:
@@ -50,7 +50,7 @@ async def decide(host: Host, *, approve: bool) -> None:
     assert decided.ok, decided.text
 
 
-async def test_code_waits_and_says_why(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_code_under_approval_policy_waits_and_shows_reason(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="asks"))
     sent = await kernel.send("shell", "execute_request", {"code": "print('approved')"})
     first, told = await kernel.receive(), await kernel.receive()
@@ -60,7 +60,7 @@ async def test_code_waits_and_says_why(http: aiohttp.ClientSession, host: Host) 
     assert texts_of(seen) == "approved\n" and reply_of(seen)["status"] == "ok"
 
 
-async def test_rejected_code_ends_with_an_error(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_rejected_code_ends_with_error(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="asks"))
     sent = await kernel.send("shell", "execute_request", {"code": "1"})
     await decide(host, approve=False)
@@ -73,9 +73,9 @@ def of_code(**options: Any) -> Mapping[str, Any]:
     return {"code": FORBIDDEN, **options}
 
 
-# What a client could send to have code run that nobody has approved: channel, type, content.
+# Messages that could run unapproved code: channel, type, content.
 WAYS: list[tuple[str, str, Mapping[str, Any]]] = [
-    # Code is held, whatever is asked for with it.
+    # Code with every option.
     *(
         ("shell", "execute_request", of_code(**options))
         for options in (
@@ -106,7 +106,7 @@ WAYS: list[tuple[str, str, Mapping[str, Any]]] = [
     ),
     *(("shell", kind, COMM) for kind in ("comm_open", "comm_msg", "comm_close")),
     *((channel, "comm_open", COMM) for channel in ("control", "iopub", "stdin")),
-    # Input that nobody has asked for.
+    # Input without a prompt.
     *(("stdin", kind, {"value": FORBIDDEN}) for kind in ("input_reply", "input_request")),
     ("shell", "input_reply", {"value": FORBIDDEN}),
     # The debugger evaluates code.
@@ -119,7 +119,7 @@ WAYS: list[tuple[str, str, Mapping[str, Any]]] = [
         for channel in ("control", "shell")
         for command in ("initialize", "attach", "evaluate", "setExpression", "dumpCell", "richInspectVariables")
     ),
-    # What kernels add for subshells, usage and completion.
+    # Requests of newer kernels: subshells, usage and completion.
     *(
         ("control", kind, {})
         for kind in ("create_subshell_request", "list_subshell_request", "usage_request", "connect_request")
@@ -137,7 +137,7 @@ WAYS: list[tuple[str, str, Mapping[str, Any]]] = [
 
 
 async def is_marked(kernel: KernelSocket, host: Host) -> bool:
-    """Return whether forbidden code has run; the question is approved."""
+    """Return whether forbidden code has run; the code that finds out is approved."""
     sent = await kernel.send("shell", "execute_request", {"code": "print(hasattr(__import__('builtins'), 'marker'))"})
     await decide(host, approve=True)
     return texts_of(await kernel.until_idle(sent)).strip().endswith("True")
@@ -151,7 +151,7 @@ async def reject_all(host: Host) -> None:
         await asyncio.to_thread(owner.call, "POST", path, json={"decision": "reject"})
 
 
-async def test_there_is_no_way_round_approval(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_messages_under_approval_policy_run_no_unapproved_code(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="asks"))
     for channel, msg_type, content in WAYS:
         sent = await kernel.send(channel, msg_type, content)
@@ -170,12 +170,14 @@ async def until_refused(kernel: KernelSocket, host: Host, sent: str) -> None:
         if "approval" in text:
             await reject_all(host)
         # An answer on stdin is no request, so it has no end.
-        if message.content.get("execution_state") == "idle" or "waits for this input" in text or "not for" in text:
+        if message.content.get("execution_state") == "idle" or "waits for input" in text or "may not send" in text:
             return
 
 
 @pytest.mark.parametrize("msg_type", ["complete_request", "inspect_request"])
-async def test_completion_and_inspection_import_nothing(http: aiohttp.ClientSession, host: Host, msg_type: str) -> None:
+async def test_completion_and_inspection_under_approval_policy_are_refused(
+    http: aiohttp.ClientSession, host: Host, msg_type: str
+) -> None:
     _, kernel = await start(http, host, mint(host, policy="asks"))
     content = {"code": "from this import ", "cursor_pos": 17, "detail_level": 0}
     assert "can run code" in reply_of(await kernel.until_idle(await kernel.send("shell", msg_type, content)))["evalue"]
@@ -184,7 +186,7 @@ async def test_completion_and_inspection_import_nothing(http: aiohttp.ClientSess
     assert texts_of(await kernel.until_idle(sent)).splitlines()[-1] == "False"
 
 
-async def test_interrupt_ends_code_that_waits_for_approval(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_interrupt_cancels_code_that_waits_for_approval(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="asks"))
     sent = await kernel.send("shell", "execute_request", {"code": "1"})
     while "approval" not in (await kernel.receive()).content.get("text", ""):
@@ -194,7 +196,7 @@ async def test_interrupt_ends_code_that_waits_for_approval(http: aiohttp.ClientS
     assert await asyncio.to_thread(lambda: owner_of(host).call("GET", "/approvals").json()["executions"]) == []
 
 
-async def test_forged_parents_and_buffers_run_nothing(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_message_with_forged_parent_and_buffers_ends_connection(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="asks")
     _, kernel = await start(http, host, bearer, (V1,))
     header = new_header("comm_msg", kernel.session)

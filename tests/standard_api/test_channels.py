@@ -1,4 +1,4 @@
-"""Kernels of the standard API through their WebSocket, on both hosts."""
+"""Requests and replies on a kernel's WebSocket, on both hosts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.mark.parametrize("protocols", [(), (V1,)])
-async def test_code_runs_with_its_output_and_reply(
+async def test_execute_request_sends_output_then_reply_then_idle(
     http: aiohttp.ClientSession, host: Host, protocols: tuple[str, ...]
 ) -> None:
     _, kernel = await start(http, host, mint(host, policy="trusted"), protocols)
@@ -49,7 +49,7 @@ async def test_code_runs_with_its_output_and_reply(
     assert (seen[5].content["status"], seen[5].content["execution_count"]) == ("ok", 1)
 
 
-async def test_errors_come_on_both_channels(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_failing_code_sends_error_on_iopub_and_in_reply(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="trusted"))
     seen = await kernel.run("1 / 0")
     (error,) = [message.content for message in seen if message.msg_type == "error"]
@@ -64,7 +64,7 @@ async def test_user_expressions_are_in_the_reply(http: aiohttp.ClientSession, ho
     assert reply["user_expressions"]["wrong"]["status"] == "error"
 
 
-async def test_silent_code_shows_no_value_and_is_recorded(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_silent_code_sends_no_value_and_is_recorded(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="trusted")
     _, kernel = await start(http, host, bearer)
     seen = await kernel.run("print('said')\n'value'", silent=True)
@@ -76,7 +76,7 @@ async def test_silent_code_shows_no_value_and_is_recorded(http: aiohttp.ClientSe
     assert "print('said')\n'value'" in [execution["code"] for execution in found]
 
 
-async def test_code_asks_its_own_client_for_input(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_input_request_goes_to_client_that_sent_the_code(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="trusted")
     kernel, first = await start(http, host, bearer)
     second = await connect_again(http, host, bearer, kernel)
@@ -90,7 +90,7 @@ async def test_code_asks_its_own_client_for_input(http: aiohttp.ClientSession, h
     assert texts_of(await second.until_idle(asked)) == "Ada\n"  # it sees what the first one does
 
 
-async def test_code_of_a_token_that_may_not_answer_is_told_that_there_is_no_input(
+async def test_input_without_control_scope_raises_stdin_not_implemented(
     http: aiohttp.ClientSession, host: Host
 ) -> None:
     scopes = ["sessions:create", "sessions:read", "executions:create", "executions:read"]
@@ -98,7 +98,7 @@ async def test_code_of_a_token_that_may_not_answer_is_told_that_there_is_no_inpu
     assert reply_of(await kernel.run("input()", allow_stdin=True))["ename"] == "StdinNotImplementedError"
 
 
-async def test_the_connection_ends_with_the_token(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_revoked_token_closes_connection(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="trusted")
     _, kernel = await start(http, host, bearer)
     await kernel.run("1")
@@ -109,7 +109,7 @@ async def test_the_connection_ends_with_the_token(http: aiohttp.ClientSession, h
     assert (ended.type, ended.data) == (aiohttp.WSMsgType.CLOSE, 1008)
 
 
-async def test_a_failed_request_aborts_those_of_its_client_behind_it(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_failed_request_aborts_later_ones_of_same_client(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="trusted")
     model, kernel = await start(http, host, bearer)
     other = await connect_again(http, host, bearer, model)
@@ -125,7 +125,7 @@ async def test_a_failed_request_aborts_those_of_its_client_behind_it(http: aioht
     assert reply_of(await kernel.run("1"))["status"] == "ok"
 
 
-async def test_interrupt_stops_the_code(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_interrupt_request_stops_code(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="trusted"))
     running = await kernel.send("shell", "execute_request", {"code": "while True: pass"})
     while (await kernel.receive()).msg_type != "execute_input":
@@ -134,7 +134,7 @@ async def test_interrupt_stops_the_code(http: aiohttp.ClientSession, host: Host)
     assert reply_of(await kernel.until_idle(running))["ename"] == "KeyboardInterrupt"
 
 
-async def test_restart_and_shutdown_are_the_sessions(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_shutdown_request_restarts_or_ends_session(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="trusted")
     _, kernel = await start(http, host, bearer)
     await kernel.run("x = 1")
@@ -146,9 +146,7 @@ async def test_restart_and_shutdown_are_the_sessions(http: aiohttp.ClientSession
     assert [session["state"] for session in bearer.call("GET", "/sessions").json()["sessions"]] == []
 
 
-async def test_a_restart_by_request_is_not_shown_as_that_of_a_dead_kernel(
-    http: aiohttp.ClientSession, host: Host
-) -> None:
+async def test_restart_by_rest_sends_no_status(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="trusted")
     model, kernel = await start(http, host, bearer)
     url = f"{host.info.url}exec/jupyter/api/kernels/{model['id']}/restart"
@@ -173,7 +171,7 @@ async def test_a_restart_by_request_is_not_shown_as_that_of_a_dead_kernel(
         ("history_request", {"hist_access_type": "tail", "n": 2, "raw": True, "output": False}, "history"),
     ],
 )
-async def test_the_kernel_answers_questions(
+async def test_shell_request_gets_reply_of_kernel(
     http: aiohttp.ClientSession, host: Host, msg_type: str, content: Mapping[str, Any], expected: str
 ) -> None:
     _, kernel = await start(http, host, mint(host, policy="trusted"))
@@ -187,7 +185,7 @@ async def test_the_kernel_answers_questions(
         assert [item[2] for item in reply["history"]] == ["x = 1", "x = 2"]
 
 
-async def test_a_question_ends_with_the_process_that_had_it(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_pending_request_at_restart_fails_with_session_ended(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="trusted"))
     await kernel.send("shell", "execute_request", {"code": "while True: pass"})
     while (await kernel.receive()).msg_type != "execute_input":
@@ -199,13 +197,13 @@ async def test_a_question_ends_with_the_process_that_had_it(http: aiohttp.Client
     assert (message.content["status"], message.content["ename"]) == ("error", "SessionEnded")
 
 
-async def test_output_that_is_no_utf_8_is_shown(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_output_with_lone_surrogate_arrives(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="trusted"))
     seen = await kernel.run("print('caf\\udce9'); 1")
     assert texts_of(seen) == "caf\udce9\n" and reply_of(seen)["status"] == "ok"
 
 
-async def test_a_busy_kernel_answers_on_control(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_control_request_to_busy_kernel_gets_reply(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="trusted"))
     running = await kernel.send("shell", "execute_request", {"code": "while True: pass"})
     while (await kernel.receive()).msg_type != "execute_input":
@@ -217,7 +215,7 @@ async def test_a_busy_kernel_answers_on_control(http: aiohttp.ClientSession, hos
 
 
 @pytest.mark.parametrize(("channel", "restart"), [("nonsense", True), ("iopub", True), ("stdin", False)])
-async def test_shutdown_on_another_channel_is_refused(
+async def test_shutdown_request_on_other_channel_is_refused(
     http: aiohttp.ClientSession, host: Host, channel: str, restart: bool
 ) -> None:
     _, kernel = await start(http, host, mint(host, policy="trusted"))
@@ -228,7 +226,7 @@ async def test_shutdown_on_another_channel_is_refused(
     assert reply_of(await kernel.run("x"))["status"] == "ok"
 
 
-async def test_an_aborted_request_is_busy_before_it_is_idle(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_aborted_request_sends_busy_before_idle(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="trusted"))
     first = await kernel.send("shell", "execute_request", {"code": "import time; time.sleep(0.3); 1 / 0"})
     second = await kernel.send("shell", "execute_request", {"code": "1"})
@@ -237,7 +235,7 @@ async def test_an_aborted_request_is_busy_before_it_is_idle(http: aiohttp.Client
     assert kinds == ["status", "execute_reply", "status"]
 
 
-async def test_a_client_that_comes_back_gets_what_it_has_missed(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_reconnected_client_receives_missed_messages(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="trusted")
     kernel, first = await start(http, host, bearer)
     before = await connect_again(http, host, bearer, kernel, "mine")
@@ -252,7 +250,7 @@ async def test_a_client_that_comes_back_gets_what_it_has_missed(http: aiohttp.Cl
     await first.until_idle(running)
 
 
-async def test_the_same_message_runs_once(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_repeated_msg_id_runs_once(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="trusted")
     _, kernel = await start(http, host, bearer)
     header = new_header("execute_request", kernel.session)
@@ -264,7 +262,7 @@ async def test_the_same_message_runs_once(http: aiohttp.ClientSession, host: Hos
     assert len(bearer.call("GET", f"/sessions/{session['id']}/executions").json()["executions"]) == 1
 
 
-async def test_what_is_not_allowed_is_refused(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_message_outside_allowlist_is_refused(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host))
     for channel, msg_type in (
         ("control", "debug_request"),
@@ -278,7 +276,7 @@ async def test_what_is_not_allowed_is_refused(http: aiohttp.ClientSession, host:
     assert "allow_comms" in texts_of(await kernel.until_idle(message))
 
 
-async def test_a_message_without_a_channel_is_for_the_shell(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_message_without_channel_is_handled_as_shell(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="trusted"))
     header = new_header("execute_request", kernel.session)
     await kernel.socket.send_json({"header": header, "parent_header": {}, "metadata": {}, "content": {"code": "1"}})
@@ -286,9 +284,7 @@ async def test_a_message_without_a_channel_is_for_the_shell(http: aiohttp.Client
 
 
 @pytest.mark.parametrize("frame", ["", "[]", "{}", '{"header": []}', '{"channel": "shell", "header": {"msg_id": 1}}'])
-async def test_a_frame_that_is_no_message_ends_its_connection_alone(
-    http: aiohttp.ClientSession, host: Host, frame: str
-) -> None:
+async def test_malformed_frame_closes_only_its_connection(http: aiohttp.ClientSession, host: Host, frame: str) -> None:
     bearer = mint(host, policy="trusted")
     kernel, other = await start(http, host, bearer)
     socket = await connect_again(http, host, bearer, kernel)

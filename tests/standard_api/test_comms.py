@@ -1,4 +1,4 @@
-"""Comms through a kernel's WebSocket, as widgets use them, with a real kernel's comm manager."""
+"""Comm messages of widgets on a kernel's WebSocket, with a real kernel's comm manager."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLICIES = {
     "asking": {"allow_comms": True, "approval": "always"},
     "plain": {},
 }
-# A target whose comms print what they get, and send it back.
+# Target whose comms print and echo each message.
 TARGET = """
 def opened(comm, message):
     @comm.on_msg
@@ -53,9 +53,7 @@ async def opened(http: aiohttp.ClientSession, host: Host, bearer: Bearer) -> tup
     return kernel, client
 
 
-async def test_a_comm_message_is_busy_until_it_is_idle_with_all_that_it_causes(
-    http: aiohttp.ClientSession, host: Host
-) -> None:
+async def test_comm_message_sends_busy_then_output_then_idle(http: aiohttp.ClientSession, host: Host) -> None:
     _, client = await opened(http, host, mint(host, policy="widgets"))
     for number in range(3):  # a widget waits for idle before it sends the next change
         content = {"comm_id": "c", "data": {"value": number}}
@@ -65,7 +63,7 @@ async def test_a_comm_message_is_busy_until_it_is_idle_with_all_that_it_causes(
         assert seen[2].content["data"] == {"echo": number}
 
 
-async def test_other_clients_of_the_session_see_a_comm_too(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_comm_output_reaches_other_clients_of_session(http: aiohttp.ClientSession, host: Host) -> None:
     bearer = mint(host, policy="widgets")
     kernel, client = await opened(http, host, bearer)
     other = await connect_again(http, host, bearer, kernel)
@@ -73,7 +71,7 @@ async def test_other_clients_of_the_session_see_a_comm_too(http: aiohttp.ClientS
     assert texts_of(await other.until_idle(sent)) == "got 1 \n"
 
 
-async def test_output_for_a_comm_message_is_capped(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_output_of_comm_handler_is_capped(http: aiohttp.ClientSession, host: Host) -> None:
     _, client = await opened(http, host, mint(host, policy="widgets"))
     content = {"comm_id": "c", "data": {"value": 1, "padding": "x" * 2 * MAX_OUTPUT_BYTES}}
     seen = await client.until_idle(await client.send("shell", "comm_msg", content))
@@ -81,7 +79,7 @@ async def test_output_for_a_comm_message_is_capped(http: aiohttp.ClientSession, 
     assert [message.msg_type for message in seen] == ["status", "stream", "status"]  # and no echo
 
 
-async def test_comm_messages_that_code_sends_are_capped_with_it(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_comm_messages_of_code_are_capped_per_execution(http: aiohttp.ClientSession, host: Host) -> None:
     _, client = await start(http, host, mint(host, policy="widgets"))
     code = "from comm import create_comm\nc = create_comm('t')\nfor n in range(1000): c.send({'d': 'x' * 1000})"
     sent = await client.send("shell", "execute_request", {"code": code})
@@ -98,7 +96,7 @@ async def test_comm_messages_that_code_sends_are_capped_with_it(http: aiohttp.Cl
     assert message.content["data"] == {"d": 1}
 
 
-async def test_a_handler_cannot_forge_the_kernels_state(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_status_forged_by_comm_handler_is_dropped(http: aiohttp.ClientSession, host: Host) -> None:
     _, client = await opened(http, host, mint(host, policy="widgets"))
     forging = """
 def received(message):
@@ -122,7 +120,7 @@ get_ipython().kernel.comm_manager.comms['c'].on_msg(received)
 """
 
 
-async def test_a_handler_can_be_interrupted(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_interrupt_request_stops_comm_handler(http: aiohttp.ClientSession, host: Host) -> None:
     _, client = await opened(http, host, mint(host, policy="large"))
     assert reply_of(await client.run(SLEEPING))["status"] == "ok"
     sent = await client.send("shell", "comm_msg", {"comm_id": "c", "data": {}})
@@ -132,14 +130,14 @@ async def test_a_handler_can_be_interrupted(http: aiohttp.ClientSession, host: H
     assert "stopped" in texts_of(await client.until_idle(sent))
 
 
-async def test_a_handler_has_the_time_of_an_execution(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_comm_handler_beyond_execution_limit_is_interrupted(http: aiohttp.ClientSession, host: Host) -> None:
     _, client = await opened(http, host, mint(host, policy="quick"))
     assert reply_of(await client.run(SLEEPING))["status"] == "ok"
     seen = await client.until_idle(await client.send("shell", "comm_msg", {"comm_id": "c", "data": {}}))
     assert "A widget's code was interrupted after 1 s." in texts_of(seen) and "stopped" in texts_of(seen)
 
 
-async def test_a_kernel_that_dies_in_a_handler_leaves_no_message_busy(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_comm_message_of_dying_kernel_ends_idle(http: aiohttp.ClientSession, host: Host) -> None:
     _, client = await opened(http, host, mint(host, policy="large"))
     dying = "get_ipython().kernel.comm_manager.comms['c'].on_msg(lambda message: __import__('os')._exit(1))"
     assert reply_of(await client.run(dying))["status"] == "ok"
@@ -147,7 +145,9 @@ async def test_a_kernel_that_dies_in_a_handler_leaves_no_message_busy(http: aioh
     assert seen[-1].content == {"execution_state": "idle"}
 
 
-async def test_metadata_and_large_data_arrive(http: aiohttp.ClientSession, host: Host) -> None:
+async def test_comm_open_with_metadata_and_large_data_arrives_unchanged(
+    http: aiohttp.ClientSession, host: Host
+) -> None:
     _, client = await start(http, host, mint(host, policy="large"))
     code = (
         "from comm import create_comm\nc = create_comm('t', data={'d': 'x' * 300_000}, metadata={'version': '2.1.0'})"
@@ -161,7 +161,7 @@ async def test_metadata_and_large_data_arrive(http: aiohttp.ClientSession, host:
 
 
 @pytest.mark.parametrize("policy", ["asking", "plain"])
-async def test_without_the_policys_leave_there_are_no_comms(
+async def test_comms_without_allow_comms_or_with_approvals_are_refused(
     http: aiohttp.ClientSession, host: Host, policy: str
 ) -> None:
     _, client = await start(http, host, mint(host, policy=policy))

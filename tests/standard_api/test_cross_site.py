@@ -1,4 +1,4 @@
-"""What another site can make a browser send to the standard API: every route and the WebSocket, on both hosts."""
+"""Cross-site requests to the standard API: every route and the WebSocket, on both hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HANDSHAKE = {
 
 @dataclass
 class World:
-    """A host on which an agent and the owner have a kernel each."""
+    """Host on which an agent and the owner have a kernel each."""
 
     host: Host
     agent: Bearer
@@ -68,14 +68,14 @@ def body_of(method: str) -> dict[str, Any]:
 
 
 @pytest.mark.every_place
-def test_tokens_of_both_open_the_websocket(world: World) -> None:
-    """The control: what is refused below is refused for its sender."""
+def test_token_in_header_opens_websocket(world: World) -> None:
+    """Control of the tests below: the same requests pass with a token in the header."""
     for token in (world.agent.token, world.owner.token):
         assert world.send(CHANNELS, "GET", token).status_code == 101
 
 
 @only_in_full
-def test_token_of_the_hub_opens_the_websocket(hosts: Any) -> None:
+def test_hub_token_opens_websocket(hosts: Any) -> None:
     world = World(hosts["hub"], owner_of(hosts["hub"]), {"agent": ""})
     world.kernels["agent"] = world.send("/kernels", "POST", world.owner.token, json={}).json()["id"]
     assert world.send(CHANNELS, "GET", world.owner.token).status_code == 101
@@ -84,7 +84,7 @@ def test_token_of_the_hub_opens_the_websocket(hosts: Any) -> None:
 
 @pytest.mark.every_place
 @pytest.mark.parametrize("origin", [None, "own", *FOREIGN])
-def test_cookie_alone_neither_changes_anything_nor_opens_the_websocket(world: World, origin: str | None) -> None:
+def test_cookie_without_token_changes_nothing_and_opens_no_websocket(world: World, origin: str | None) -> None:
     # A gateway has no login, and its log has the token that `cookies_of` puts into a URL.
     before, cookies = world.state(), {} if world.host.is_gateway else cookies_of(world.host)
     own = world.host.info.url.rstrip("/")
@@ -121,8 +121,8 @@ def test_foreign_host_name_is_refused(world: World, name: str) -> None:
     assert world.state() == before
 
 
-def test_body_that_a_form_can_send_is_read_only_with_a_token_in_the_header(world: World) -> None:
-    """A form cannot set the header, and Jupyter's clients send their bodies with any media type."""
+def test_plain_text_body_is_accepted_only_with_token_in_header(world: World) -> None:
+    """A form of another site can send this body, but it cannot set the header."""
     plain = {"Content-Type": "text/plain"}
     if not world.host.is_gateway:  # which has no login
         before, browser, url = world.state(), requests.Session(), world.host.info.url
@@ -140,7 +140,7 @@ def test_body_that_a_form_can_send_is_read_only_with_a_token_in_the_header(world
 
 
 @pytest.mark.parametrize("origin", FOREIGN)
-def test_preflight_of_another_site_allows_nothing(world: World, origin: str) -> None:
+def test_preflight_of_other_site_gets_no_allowed_origin(world: World, origin: str) -> None:
     for path, method, _ in CELLS:
         answer = world.send(path, "OPTIONS", headers={"Origin": origin, "Access-Control-Request-Method": method})
         assert "Access-Control-Allow-Origin" not in answer.headers, path

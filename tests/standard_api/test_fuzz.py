@@ -1,4 +1,4 @@
-"""Malformed frames and messages on kernels' WebSockets: none fails in the server, or disturbs another client."""
+"""Fuzz test of kernels' WebSockets: malformed frames and messages, with a fixed seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.full import scaled
 from tests.support.hosts import Host
 from tests.support.kernel_sockets import V1, connect_again, reply_of, start
 
-# Tried with each value in the place of another one.
+# Replacements for parts of a message.
 VALUES: list[Any] = [
     *(
         None,
@@ -111,7 +111,7 @@ def frame(chance: random.Random, *, is_v1: bool) -> str | bytes:
 
 
 @pytest.mark.parametrize("name", ["server", "gateway"])
-async def test_no_frame_fails_in_the_server_or_disturbs_another_client(hosts: Any, name: str) -> None:
+async def test_malformed_frames_cause_no_server_error_and_leave_other_clients_connected(hosts: Any, name: str) -> None:
     host: Host = hosts[name]
     count, chance = scaled(5000, per_commit=250), random.Random(7)
     bearer = mint(host, policy="trusted", max_executions_per_minute=100_000)
@@ -138,7 +138,7 @@ async def test_no_frame_fails_in_the_server_or_disturbs_another_client(hosts: An
                 sockets[is_v1] = None  # it was closed for the frame before
                 continue
             sent += 1
-            if sent % 50 == 0:  # what comes back is read, or the server would wait
+            if sent % 50 == 0:  # unread replies would make the server wait
                 while socket is not None and not socket.closed:
                     try:
                         received = await socket.receive(timeout=0.05)
@@ -153,7 +153,7 @@ async def test_no_frame_fails_in_the_server_or_disturbs_another_client(hosts: An
     print(f"\n{name}: {sent} malformed frames; memory {grown:+.0f} MiB")
     assert grown < 128
     log = host.log_text()[logged:]
-    # Kernels write their own complaints about messages into the same log.
+    # The log also has kernels' own errors about messages, which are allowed.
     assert "client failed" not in log and "jupyter_exec_ext/standard_api" not in log and "never retrieved" not in log, (
         log[-3000:]
     )

@@ -1,4 +1,4 @@
-"""Parts of a session's history that requests ask for, as IPython answers them for a history of its own."""
+"""Selection of a session's history, compared with IPython's selection from a history of its own."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ ITEMS = [[0, 1, "x = 1"], [0, 2, "y = 2"], [0, 3, "x = 1"], [0, 4, "print(x)"]]
         ({"hist_access_type": "search", "pattern": "*" * 500 + "a" * 3000}, []),
     ],
 )
-def test_items_are_those_that_ipython_selects(asked: dict[str, Any], lines: list[int]) -> None:
+def test_select_history_returns_same_items_as_ipython(asked: dict[str, Any], lines: list[int]) -> None:
     assert [item[1] for item in select_history(asked, ITEMS)] == lines
 
 
-def test_values_beside_the_code_are_kept() -> None:
+def test_select_history_keeps_values_beside_code() -> None:
     item = [0, 1, ["1 + 1", "2"]]
     assert select_history({"hist_access_type": "search", "pattern": "1 +*"}, [item]) == [item]
 
 
 @pytest.mark.parametrize("items", [None, "x", [None, [0], [0, "1", "x"], {}]])
-def test_an_answer_that_is_no_history_selects_nothing(items: Any) -> None:
+def test_select_history_of_malformed_reply_is_empty(items: Any) -> None:
     assert select_history({"hist_access_type": "tail", "n": 5}, items) == []
 
 
-def test_a_kernel_is_asked_for_its_own_session_alone() -> None:
+def test_limit_history_request_reads_only_own_session() -> None:
     asked = {"hist_access_type": "search", "pattern": "*", "session": -1, "output": True, "raw": False}
     assert limit_history_request(asked) == {
         "output": True,

@@ -1,7 +1,6 @@
-"""Limits of policies on each verb and message of the standard API: what is within passes, what is beyond does not.
+"""Policy limits on each route and message of the standard API, just below and just above each limit.
 
-Where requests count, fifty come at once, and no more pass than the limit allows. `tests/server/test_policies` has the
-same for ``exec/v1``.
+Limits on counts are tested with fifty requests at once. `tests/server/test_policies` tests ``exec/v1``.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ POLICIES = {
     "asks": {"base": "trusted", "approval": "always"},
 }
 
-# Which limits hold for each verb and each message: the tests below are named after them.
+# Limits of each route and message; the tests below are named after them.
 CREATION = "max_sessions kernelspecs isolation env attach process_limits session_seconds"
 NONE = ""
 ROUTE_LIMITS: dict[tuple[str, str], str] = {
@@ -71,7 +70,7 @@ MESSAGE_LIMITS: dict[tuple[str, str], str] = {
 }
 
 
-def test_every_verb_and_message_is_in_the_tables() -> None:
+def test_limit_tables_have_every_route_and_message() -> None:
     routes = {(method, path) for path, _, methods in STANDARD_ROUTES for method in methods}
     assert routes == set(ROUTE_LIMITS)
     assert set(RULES) == set(MESSAGE_LIMITS)
@@ -101,7 +100,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 @pytest.fixture
 def token(host: Host) -> Iterator[Callable[..., Bearer]]:
-    """Mint tokens without other limits than those named; what they run ends with the test."""
+    """Create tokens with only the given limits; the end of the test revokes them."""
     minted: list[Bearer] = []
 
     def make(policy: str = "plain", **limits: Any) -> Bearer:
@@ -132,7 +131,7 @@ async def create(
 
 
 def kernel_of(answer: Answer) -> Any:
-    """Return the kernel of an answer, which may have it in a session."""
+    """Return the kernel of an answer that is a kernel or a session."""
     assert answer[0] in (200, 201), answer
     return answer[1].get("kernel", answer[1])
 
@@ -144,7 +143,7 @@ def check_refusal(answer: Answer, status: int, code: str, limit: str, value: Any
 
 
 def check_reply(seen: list[Any], name: str, limit: str) -> None:
-    """Check that a request was refused, and that its client can show why."""
+    """Check that a request was refused, with the reason in the reply and on iopub."""
     reply = reply_of(seen)
     assert (reply["status"], reply["ename"]) == ("error", name), reply
     assert limit in reply["evalue"]
@@ -156,7 +155,7 @@ def check_reply(seen: list[Any], name: str, limit: str) -> None:
 both_creations = pytest.mark.parametrize("path", ["/kernels", "/sessions"])
 
 
-# --- creation of kernels, and what is done with them ---
+# --- kernels ---
 
 
 async def test_max_sessions_of_fifty_at_once(
@@ -201,7 +200,7 @@ async def test_isolation(http: aiohttp.ClientSession, host: Host, token: Callabl
 
 
 @both_creations
-async def test_no_variable_is_set_and_no_kernel_attached(
+async def test_env_and_kernel_id_in_creation_request_are_ignored(
     http: aiohttp.ClientSession, host: Host, token: Callable[..., Bearer], path: str
 ) -> None:
     owner = {"Authorization": f"token {host.owner.token}"}
@@ -291,7 +290,7 @@ async def test_max_streams_of_fifty_sockets_at_once(
 
 # --- code ---
 
-# In whatever form it is sent.
+# Options of an execute_request.
 FORMS: list[dict[str, Any]] = [
     {},
     {"silent": True},
@@ -311,7 +310,7 @@ async def test_limits_of_one_execution(
     async def run(code: str, **more: Any) -> Any:
         return await socket.run(code, **{**form, "stop_on_error": False, **more})
 
-    # max_code_bytes: bytes count, not characters; and so do expressions.
+    # max_code_bytes counts bytes of code and of user expressions.
     for filler in ("x", "é"):
         code = "#" + filler * (999 // len(filler.encode()))
         code += "#" * (1000 - len(code.encode()))
@@ -320,7 +319,7 @@ async def test_limits_of_one_execution(
     expressions = {"a": "1" + " " * 498}
     assert reply_of(await run("#" * 501, user_expressions=expressions))["status"] == "ok"
     check_reply(await run("#" * 502, user_expressions=expressions), "PolicyDenied", "max_code_bytes")
-    # max_execution_seconds: nobody can ask for more.
+    # max_execution_seconds: a timeout in the request cannot exceed it.
     assert reply_of(await run("import time; time.sleep(0.5)"))["status"] == "ok"
     for more in ({}, {"timeout_seconds": 60}):
         assert reply_of(await run(SLEEP, **more))["ename"] == "TimeoutError"
@@ -339,7 +338,7 @@ async def test_limits_of_one_execution(
     (session,) = bearer.call("GET", "/sessions").json()["sessions"]
     (*_, last) = bearer.call("GET", f"/sessions/{session['id']}/executions").json()["executions"]
     assert last["metadata"] == {"user_expressions": {"a": "'x' * 11_000"}}
-    # What a kernel tells beside the output of code.
+    # Replies to other requests.
     for size, expected in ((9_000, "ok"), (11_000, "error")):
         await run(f"def told(): pass\ntold.__doc__ = 'x' * {size}")
         content = {"code": "told", "cursor_pos": 4, "detail_level": 0}
@@ -437,7 +436,7 @@ async def test_max_queue_seconds(http: aiohttp.ClientSession, host: Host, token:
 
 
 @only_in_full
-async def test_approval_holds_code_back_and_nothing_else(
+async def test_approval_policy_holds_code_and_refuses_code_running_requests(
     http: aiohttp.ClientSession, host: Host, token: Callable[..., Bearer]
 ) -> None:
     bearer = token("asks")
@@ -467,13 +466,13 @@ QUESTIONS: list[tuple[str, dict[str, Any]]] = [
 
 
 async def refusal_of(socket: KernelSocket, channel: str, msg_type: str, content: Mapping[str, Any]) -> str:
-    """Return the line that says why a message, which has no reply, was refused."""
+    """Return the note with the reason why a message without a reply was refused."""
     sent = await socket.send(channel, msg_type, content)
     return texts_of(await socket.until_idle(sent))
 
 
 @only_in_full
-async def test_a_token_without_executions_left_uses_all_other_verbs_and_messages(
+async def test_token_at_its_limits_may_use_all_uncounted_routes_and_messages(
     http: aiohttp.ClientSession, host: Host, token: Callable[..., Bearer]
 ) -> None:
     bearer = token(max_executions_per_minute=1, max_sessions=1, max_code_bytes=10, max_streams=1)
@@ -510,7 +509,7 @@ async def test_allow_comms(http: aiohttp.ClientSession, host: Host, token: Calla
 
 
 @only_in_full
-async def test_a_frame_beyond_the_largest_code_ends_the_connection(
+async def test_frame_beyond_size_limit_closes_connection(
     http: aiohttp.ClientSession, host: Host, token: Callable[..., Bearer]
 ) -> None:
     bearer = token()
@@ -525,7 +524,7 @@ async def test_a_frame_beyond_the_largest_code_ends_the_connection(
 
 
 @only_in_full
-async def test_questions_of_a_session_at_once(
+async def test_pending_requests_beyond_limit_fail_with_queue_full(
     http: aiohttp.ClientSession, host: Host, token: Callable[..., Bearer]
 ) -> None:
     _, socket = await start(http, host, token())

@@ -1,4 +1,4 @@
-"""The description of the standard API: valid, complete, the one that is served, and true of what is sent."""
+"""OpenAPI document of the standard API: valid, complete, served, and equal to the real responses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_document_is_valid() -> None:
     validate(DOCUMENT)
 
 
-def test_document_has_the_routes_of_the_table_with_their_scopes_and_no_others() -> None:
+def test_document_has_exactly_the_routes_and_scopes_of_the_table() -> None:
     described = {
         (path, method.upper(), operation.get("x-scope"))
         for path, item in DOCUMENT["paths"].items()
@@ -52,7 +52,7 @@ def check(value: Any, schema: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["server", "gateway"])
-def test_answers_are_as_the_document_says(hosts: Any, name: str) -> None:
+def test_responses_match_schemas_of_document(hosts: Any, name: str) -> None:
     host: Host = hosts[name]
     bearer = mint(host, policy="trusted", max_sessions=2)
 
@@ -89,6 +89,6 @@ def test_answers_are_as_the_document_says(hosts: Any, name: str) -> None:
         assert call(host, "DELETE", path, bearer.token).status_code == 204
 
 
-def test_features_say_that_the_api_is_there_and_that_urls_hold_no_tokens(hosts: Any) -> None:
+def test_features_list_jupyter_api_without_token_in_url(hosts: Any) -> None:
     features = owner_of(hosts["server"]).call("GET", "/").json()["features"]
     assert "jupyter" in features and "jupyter.token-in-url" not in features

@@ -1,4 +1,4 @@
-"""Kernels of the standard API below a path prefix, and at a JupyterHub user's server behind the Hub's proxy."""
+"""Standard API below a base URL, and at a JupyterHub user's server behind the Hub's proxy."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def check_kernel(http: aiohttp.ClientSession, host: Host, bearer: Bearer) 
     return path
 
 
-async def test_kernels_below_a_path_prefix(http: aiohttp.ClientSession, hosts: Any) -> None:
+async def test_kernel_below_base_url_runs_code(http: aiohttp.ClientSession, hosts: Any) -> None:
     host: Host = hosts["server-base-url"]
     bearer = mint(host, policy="trusted")
     headers = {"Authorization": f"token {bearer.token}"}
@@ -60,7 +60,7 @@ async def test_kernels_below_a_path_prefix(http: aiohttp.ClientSession, hosts: A
 
 
 @only_in_full
-async def test_kernels_at_a_hubs_server_for_scoped_tokens_and_the_hubs(http: aiohttp.ClientSession, hosts: Any) -> None:
+async def test_kernel_at_hub_server_serves_scoped_and_hub_tokens(http: aiohttp.ClientSession, hosts: Any) -> None:
     hub: HubHost = hosts["hub"]
     hub.api("POST", "/users/eve")
     stranger = hub.token_of("eve")

@@ -1,4 +1,4 @@
-"""Audit records, metrics, log lines and rate limits of the standard API: the same as those of exec/v1."""
+"""Audit records, metrics, log lines and rate limits of the standard API, compared with exec/v1."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def trail(host: Host) -> list[AuditRecord]:
 
 
 async def records_of(host: Host, is_enough: Callable[[list[AuditRecord]], bool]) -> list[AuditRecord]:
-    """Return the trail when it has what a test waits for; a thread writes it."""
+    """Poll the audit trail, which a thread writes, until a condition holds."""
     give_up_at = time.monotonic() + 30
     while not is_enough(found := await asyncio.to_thread(trail, host)):
         assert time.monotonic() < give_up_at, [(record.kind.value, record.action, record.data) for record in found]
@@ -65,7 +65,7 @@ async def wait_for(bearer: Bearer, path: str, is_there: Callable[[Any], bool]) -
     return found
 
 
-# --- the same life of a session, in three ways ---
+# --- one lifecycle of a session, through exec/v1, REST and messages ---
 
 
 async def decide(owner: Bearer, decision: str) -> None:
@@ -155,7 +155,7 @@ def counted(text: str) -> Counter[str]:
     return Counter({name: int(float(value)) for name, value in found})
 
 
-async def test_session_leaves_the_same_records_and_counts_by_each_api(
+async def test_session_writes_same_records_and_metrics_through_each_api(
     http: aiohttp.ClientSession, tmp_path: Path, name: str
 ) -> None:
     with running_host(name, tmp_path, UNPROTECTED) as host:
@@ -226,7 +226,9 @@ def _denials(records: list[AuditRecord], bearer: Bearer) -> list[AuditRecord]:
     return [one for one in records if one.kind.value == "denial" and one.principal == f"token:{bearer.id}"]
 
 
-async def test_limit_that_a_message_goes_beyond_is_recorded(http: aiohttp.ClientSession, hosts: Any, name: str) -> None:
+async def test_message_beyond_policy_limit_is_recorded_as_denial(
+    http: aiohttp.ClientSession, hosts: Any, name: str
+) -> None:
     host = hosts[name]
     bearer = mint(host, policy="trusted", max_executions_per_minute=2)
     _, socket = await start(http, host, bearer)
@@ -237,7 +239,7 @@ async def test_limit_that_a_message_goes_beyond_is_recorded(http: aiohttp.Client
 
 
 @pytest.mark.parametrize(("channel", "verb"), [("shell", "nothing"), ("control", "interrupt")])
-async def test_flood_of_recorded_messages_is_slowed_down_for_its_connection_alone(
+async def test_flood_of_recorded_messages_slows_only_its_connection(
     http: aiohttp.ClientSession, hosts: Any, name: str, channel: str, verb: str
 ) -> None:
     host = hosts[name]
@@ -259,7 +261,7 @@ async def test_flood_of_recorded_messages_is_slowed_down_for_its_connection_alon
 # --- wrong tokens ---
 
 
-def test_wrong_tokens_of_each_place_spend_the_attempts_of_exec_v1(tmp_path: Path, name: str) -> None:
+def test_wrong_tokens_in_each_place_share_attempt_limit_of_exec_v1(tmp_path: Path, name: str) -> None:
     personality = ["--ExecPersonality.allow_token_in_url=True", "--ExecPersonality.scoped_standard_api=True"]
     options = ["--ExecExtensionApp.allow_token_in_url=True"] if name == "server" else personality
     with running_host(name, tmp_path, UNPROTECTED, *options) as host, requests.Session() as session:

@@ -1,4 +1,4 @@
-"""The standard API over HTTP: its answers, who may have them, and where a token may be."""
+"""Standard API over HTTP: access, answers, and places of the token."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def bearer(host: Host) -> Iterator[Bearer]:
 
 @pytest.mark.every_place
 @pytest.mark.parametrize(("path", "method", "access"), CELLS)
-def test_every_route_looks_at_the_token_its_scope_and_its_own_kernels(
+def test_route_requires_token_scope_and_own_kernel(
     host: Host, bearer: Bearer, path: str, method: str, access: Any
 ) -> None:
     assert call(host, method, path, None).status_code == 401
@@ -70,7 +70,7 @@ def test_every_route_looks_at_the_token_its_scope_and_its_own_kernels(
 @pytest.mark.parametrize(
     "path", ["", "/contents", "/terminals", "/kernels/a b", "/kernels/1/channels", "/../v1/sessions"]
 )
-def test_what_is_not_there_is_404_for_those_who_may_come_in(host: Host, bearer: Bearer, path: str) -> None:
+def test_unknown_path_is_401_without_token_and_404_with_it(host: Host, bearer: Bearer, path: str) -> None:
     url = f"{host.info.url}exec/jupyter/api{path}"
     assert requests.get(url, timeout=30).status_code == 401
     expected = 404 if path else 200
@@ -78,7 +78,7 @@ def test_what_is_not_there_is_404_for_those_who_may_come_in(host: Host, bearer: 
     assert answer.status_code == expected
 
 
-def test_a_kernel_is_a_session(host: Host, bearer: Bearer) -> None:
+def test_kernel_lifecycle_is_that_of_a_session(host: Host, bearer: Bearer) -> None:
     made = call(host, "POST", "/kernels", bearer.token, json={"name": "python3"})
     kernel = made.json()
     assert made.headers["Location"].endswith(f"exec/jupyter/api/kernels/{kernel['id']}")
@@ -94,7 +94,7 @@ def test_a_kernel_is_a_session(host: Host, bearer: Bearer) -> None:
     assert bearer.call("GET", "/sessions").json()["sessions"] == []
 
 
-def test_a_path_has_one_session_of_jupyters(host: Host, bearer: Bearer) -> None:
+def test_second_creation_at_same_path_returns_first_session(host: Host, bearer: Bearer) -> None:
     asked = {"path": "work/agent.ipynb", "name": "agent", "type": "notebook", "kernel": {"name": "python3"}}
     first, second = (call(host, "POST", "/sessions", bearer.token, json=asked).json() for _ in range(2))
     assert first["id"] == second["id"] == first["kernel"]["id"]
@@ -105,13 +105,13 @@ def test_a_path_has_one_session_of_jupyters(host: Host, bearer: Bearer) -> None:
 
 
 @pytest.mark.parametrize("body", ["[]", '"text"', "{", '{"name": 1}', '{"path": []}', '{"path": "%s"}' % ("a" * 2000)])
-def test_bad_bodies_are_refused(host: Host, bearer: Bearer, body: str) -> None:
+def test_malformed_body_is_400(host: Host, bearer: Bearer, body: str) -> None:
     url, headers = f"{host.info.url}exec/jupyter/api/kernels", {"Authorization": f"token {bearer.token}"}
     headers["Content-Type"] = "application/json"
     assert requests.post(url, data=body, headers=headers, timeout=30).status_code == 400
 
 
-def test_limits_of_the_policy_hold(host: Host) -> None:
+def test_creation_beyond_max_sessions_is_429(host: Host) -> None:
     bearer = mint(host, policy="trusted", max_sessions=1)
     kernel = call(host, "POST", "/kernels", bearer.token).json()
     refused = call(host, "POST", "/kernels", bearer.token)
@@ -119,10 +119,10 @@ def test_limits_of_the_policy_hold(host: Host) -> None:
     call(host, "DELETE", f"/kernels/{kernel['id']}", bearer.token)
 
 
-# --- where a token may be ---
+# --- places of the token ---
 
 
-async def test_browsers_send_the_token_as_a_sub_protocol(host: Host, bearer: Bearer) -> None:
+async def test_token_in_sub_protocol_opens_websocket(host: Host, bearer: Bearer) -> None:
     kernel = call(host, "POST", "/kernels", bearer.token).json()
     url = f"{host.info.url}exec/jupyter/api/kernels/{kernel['id']}/channels"
     name = "v1.token.websocket.jupyter.org"
@@ -143,9 +143,7 @@ async def test_browsers_send_the_token_as_a_sub_protocol(host: Host, bearer: Bea
         ("gateway", ["--ExecPersonality.allow_token_in_url=True", "--ExecPersonality.scoped_standard_api=True"]),
     ],
 )
-def test_a_token_in_a_url_is_taken_where_it_is_allowed_and_in_no_log(
-    tmp_path: Path, name: str, options: list[str]
-) -> None:
+def test_token_in_url_is_accepted_if_allowed_and_never_logged(tmp_path: Path, name: str, options: list[str]) -> None:
     with running_host(name, tmp_path, *options) as host:
         token = str(mint(host, policy="trusted").token)
         assert "jupyter.token-in-url" in owner_of(host).call("GET", "/").json()["features"]
@@ -162,11 +160,11 @@ def test_a_token_in_a_url_is_taken_where_it_is_allowed_and_in_no_log(
         assert "allow_token_in_url" in host.log_text() and token not in host.log_text()
 
 
-def test_a_path_finds_the_callers_own_session_alone(host: Host, bearer: Bearer) -> None:
+def test_creation_at_path_of_another_callers_session_makes_new_one(host: Host, bearer: Bearer) -> None:
     body = {"path": "work/report.ipynb", "name": "report", "type": "notebook", "kernel": {"name": "python3"}}
     first = call(host, "POST", "/sessions", bearer.token, json=body).json()
     assert call(host, "POST", "/sessions", bearer.token, json=body).json()["id"] == first["id"]
-    # The one above it sees the session, and would run its own code in the other's kernel.
+    # The owner can list the session, and must not run code in its kernel by accident of an equal path.
     owners = call(host, "POST", "/sessions", owner_of(host).token, json=body).json()
     assert owners["id"] != first["id"]
     call(host, "DELETE", f"/sessions/{owners['id']}", owner_of(host).token)

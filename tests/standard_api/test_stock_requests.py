@@ -1,4 +1,4 @@
-"""Requests of Jupyter Server's own tests, transposed: `python -m tests.full jupyter-suite` has the tests themselves."""
+"""Requests of Jupyter Server's own tests, transposed. `python -m tests.full jupyter-suite` runs those tests."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def call(bearer: Bearer, method: str, path: str, body: Any = None) -> requests.R
     return requests.request(method, url, data=data, headers=headers, timeout=60)
 
 
-async def test_kernels_are_started_listed_interrupted_restarted_and_ended(bearer: Bearer) -> None:
+async def test_kernel_requests_of_stock_suite_get_stock_answers(bearer: Bearer) -> None:
     assert call(bearer, "GET", "kernels").json() == []
     made = call(bearer, "POST", "kernels", {"name": "python3"})
     kernel = made.json()
@@ -61,7 +61,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
         yield http
 
 
-async def test_connections_of_a_kernel_are_counted(http: aiohttp.ClientSession, host: Host, bearer: Bearer) -> None:
+async def test_kernel_counts_its_connections(http: aiohttp.ClientSession, host: Host, bearer: Bearer) -> None:
     kernel = call(bearer, "POST", "kernels").json()
     assert kernel["connections"] == 0
     socket = await connect_again(http, host, bearer, kernel)
@@ -73,7 +73,7 @@ async def test_connections_of_a_kernel_are_counted(http: aiohttp.ClientSession, 
     raise AssertionError("the connection still counts")
 
 
-def test_sessions_have_paths_types_and_kernels(bearer: Bearer) -> None:
+def test_session_requests_of_stock_suite_get_stock_answers(bearer: Bearer) -> None:
     asked = {"path": "foo/abc123", "type": "console", "kernel": {"name": None, "id": None}}
     made = call(bearer, "POST", "sessions", asked)
     session = made.json()
@@ -94,14 +94,14 @@ def test_sessions_have_paths_types_and_kernels(bearer: Bearer) -> None:
     assert call(bearer, "GET", f"sessions/{session['id']}").status_code == 404
 
 
-def test_kernelspecs_are_found_by_names_of_any_case(bearer: Bearer) -> None:
+def test_kernelspec_name_is_case_insensitive(bearer: Bearer) -> None:
     specs = call(bearer, "GET", "kernelspecs").json()
     assert specs["default"] == "python3" and specs["kernelspecs"]["python3"]["spec"]["display_name"]
     assert call(bearer, "GET", "kernelspecs/Python3").json()["name"] == "python3"
     assert call(bearer, "GET", "kernelspecs/nonexistant").status_code == 404
 
 
-def test_exceptions_are_as_they_say(bearer: Bearer) -> None:
+def test_documented_exceptions_from_stock_suite_hold(bearer: Bearer) -> None:
     assert all(EXCEPTIONS.values())
     chosen = "11111111-2222-3333-4444-555555555555"
     kernel = call(bearer, "POST", "kernels", {"name": "python3", "kernel_id": chosen}).json()

@@ -1,4 +1,4 @@
-"""A gateway whose own token is a scoped one, as clients need it that choose the token of the gateway they start."""
+"""Gateway with `auth_token_is_scoped`, for clients that choose the token of the gateway that they start."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def call(host: Host, method: str, path: str, token: str = CHOSEN, **options: Any
 
 
 @pytest.mark.parametrize("base", ["api", "exec/jupyter/api"])
-def test_chosen_token_has_a_scoped_tokens_rights(host: Host, base: str) -> None:
+def test_chosen_token_has_rights_of_scoped_token(host: Host, base: str) -> None:
     made = call(host, "POST", f"{base}/kernels?token={CHOSEN}", "")
     assert made.status_code == 201, made.text
     refused = call(host, "POST", f"{base}/kernels")
@@ -41,7 +41,7 @@ def test_chosen_token_has_a_scoped_tokens_rights(host: Host, base: str) -> None:
     assert call(host, "DELETE", f"{base}/kernels/{made.json()['id']}").status_code == 204
 
 
-def test_chosen_token_is_no_owners(host: Host) -> None:
+def test_chosen_token_lacks_owner_rights(host: Host) -> None:
     refused = call(host, "POST", "exec/v1/tokens", json={"name": "more"})
     assert (refused.status_code, refused.json()["code"]) == (403, "missing_scope")
     assert call(host, "GET", "api/kernelspecs/python3/kernel.js").status_code in (401, 403, 404)
@@ -54,7 +54,7 @@ def test_other_tokens_are_refused(host: Host, token: str) -> None:
         assert call(host, "GET", path, token).status_code in (401, 403), path
 
 
-def test_token_in_a_url_is_for_the_standard_api_alone(host: Host) -> None:
+def test_chosen_token_in_url_is_accepted_only_by_standard_api(host: Host) -> None:
     assert call(host, "GET", f"exec/v1/sessions?token={CHOSEN}", "").status_code == 401
     assert call(host, "GET", f"api/kernels?token={CHOSEN}", "").status_code == 200
 

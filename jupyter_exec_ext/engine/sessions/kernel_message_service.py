@@ -1,4 +1,4 @@
-"""Kernel message service: what clients of Jupyter's own protocol do with a session beside running code in it."""
+"""Kernel messages of clients of Jupyter's protocol, other than code: requests, comm messages, and watchers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .session_registry import SessionRegistry
 from .session_service import SessionService
 from .session_watchers import SessionWatcher
 
-#: How long a kernel may take to answer; it does so when the code that it runs has ended.
+#: Timeout of a kernel's reply. The kernel replies after the code that runs, so this is long.
 ANSWER_SECONDS = 600.0
 
 
@@ -25,11 +25,11 @@ class KernelMessageService:
     Parameters
     ----------
     sessions : SessionService
-        Finds a caller's sessions.
+        Service that finds a caller's sessions.
     registry : SessionRegistry
-        Has the executions that have not ended.
+        Registry of the executions that have not ended.
     settings : EngineSettings
-        Has the limits on output.
+        Settings with the limits on code and output.
     """
 
     def __init__(self, sessions: SessionService, registry: SessionRegistry, settings: EngineSettings) -> None:
@@ -38,9 +38,21 @@ class KernelMessageService:
         self._settings = settings
 
     async def watch(self, caller: Caller, session_id: str, watcher: SessionWatcher) -> Callable[[], None]:
-        """Notify a watcher of what happens in a session; return a function that ends that.
+        """Add a watcher to a session, and notify it at once of the executions that have not ended.
 
-        The first are the executions that have not ended.
+        Parameters
+        ----------
+        caller : Caller
+            Owner of the watcher.
+        session_id : str
+            Id of the session.
+        watcher : SessionWatcher
+            The watcher.
+
+        Returns
+        -------
+        callable
+            Removes the watcher.
 
         Raises
         ------
@@ -52,29 +64,47 @@ class KernelMessageService:
             watcher.on_execution(execution)
         return live.watchers.add(watcher)
 
-    async def ask(
+    async def send_request(
         self, caller: Caller, session_id: str, msg_type: str, content: Mapping[str, Any], *, channel: str = "shell"
     ) -> Mapping[str, Any]:
-        """Return the content of the kernel's reply to a request.
+        """Send a request to the kernel, and wait for the reply.
+
+        Parameters
+        ----------
+        caller : Caller
+            Sender of the request.
+        session_id : str
+            Id of the session.
+        msg_type : str
+            Type of the request.
+        content : mapping
+            Content of the request.
+        channel : str
+            ``shell`` or ``control``.
+
+        Returns
+        -------
+        mapping
+            Content of the reply.
 
         Raises
         ------
         PolicyDenied, PayloadTooLarge
-            If the request exceeds the caller's limit on code, or the reply the limit on output.
+            If the request exceeds the caller's limit on code, or the reply its limit on output.
         ExecError
-            As `watch` and `PendingKernelRequests.ask`.
+            As for `watch` and `PendingKernelRequests.send_request`.
         """
         live = await self._sessions.get_live(caller, session_id)
         code = content.get("code")
-        self._require_small(caller, len(dump_bytes(content)), utf8_size(code) if isinstance(code, str) else 0)
+        self._check_message_size(caller, len(dump_bytes(content)), utf8_size(code) if isinstance(code, str) else 0)
         live.renew_idle_timeout()
-        reply = await live.requests.ask(msg_type, content, ANSWER_SECONDS, channel=channel)
+        reply = await live.requests.send_request(msg_type, content, ANSWER_SECONDS, channel=channel)
         max_bytes = EffectiveLimits(self._settings, caller).output_bytes
         if len(dump_bytes(reply)) > max_bytes:
-            raise PayloadTooLarge(f"the kernel's reply has more than {max_bytes} bytes (max_output_bytes)")
+            raise PayloadTooLarge(f"the kernel's reply exceeds the limit of {max_bytes} bytes (max_output_bytes)")
         return reply
 
-    async def send_comm(
+    async def send_comm_message(
         self,
         caller: Caller,
         session_id: str,
@@ -83,36 +113,38 @@ class KernelMessageService:
         metadata: Mapping[str, Any],
         header: Mapping[str, str],
     ) -> None:
-        """Send a message of a comm to the kernel.
+        """Send a comm message to the kernel.
 
-        Its handler has the time and the output of an execution.
+        Its handler has the time limit and the output limit of an execution.
 
         Parameters
         ----------
         caller : Caller
-            The sender.
+            Sender of the message.
         session_id : str
-            The session.
+            Id of the session.
         msg_type : str
             Type of the message.
-        content, metadata : mapping
-            Its content and metadata.
+        content : mapping
+            Content of the message.
+        metadata : mapping
+            Metadata of the message.
         header : mapping
-            The header of the caller's message, which is the parent of all that the kernel sends in return.
+            Header of the caller's message. Watchers get it as the parent of the handler's output.
 
         Raises
         ------
         PolicyDenied, PayloadTooLarge
             If the message exceeds the caller's limit on code.
         ExecError
-            As `watch` and `PendingKernelRequests.send_comm`.
+            As for `watch` and `PendingKernelRequests.send_comm_message`.
         """
         live = await self._sessions.get_live(caller, session_id)
         size_bytes = len(dump_bytes(content)) + len(dump_bytes(metadata))
-        self._require_small(caller, size_bytes, size_bytes)  # any part of it can be code to the comm's handler
+        self._check_message_size(caller, size_bytes, size_bytes)  # the comm's handler may run any part of it
         live.renew_idle_timeout()
         limits = EffectiveLimits(self._settings, caller)
-        await live.requests.send_comm(
+        await live.requests.send_comm_message(
             msg_type,
             content,
             metadata,
@@ -121,9 +153,9 @@ class KernelMessageService:
             timeout_seconds=limits.run_seconds(None),
         )
 
-    def _require_small(self, caller: Caller, size_bytes: int, code_bytes: int) -> None:
+    def _check_message_size(self, caller: Caller, size_bytes: int, code_bytes: int) -> None:
         max_bytes = self._settings.max_code_bytes
         if size_bytes > max_bytes:
-            raise PayloadTooLarge(f"a message may have at most {max_bytes} bytes (max_code_bytes)")
+            raise PayloadTooLarge(f"the message has {size_bytes} bytes; the limit is {max_bytes} (max_code_bytes)")
         for policy in caller.policies:
             check_code(policy, code_bytes)

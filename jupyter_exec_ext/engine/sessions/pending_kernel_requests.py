@@ -1,7 +1,7 @@
-"""Requests to a session's kernel beside the code that it runs: completions, its history, messages of widgets.
+"""Pending requests to a session's kernel, other than code: completions, history, comm messages of widgets.
 
-A kernel answers them on its shell channel, in turn with the code. So they need no place in the session's queue, and an
-answer comes once the code that is before it has ended.
+The kernel's shell channel orders them with the code. So they bypass the session's queue, and a reply comes after the
+code before it has ended.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from ..concurrency import BackgroundTasks
 from ..kernels.session_kernel import SessionKernel
 from .session_watchers import SessionWatchers
 
-#: Requests of one session that wait for their answers, or for the end of their comm message's handler.
+#: Most requests of one session that wait for replies, together with comm messages whose handlers run.
 MAX_PENDING = 64
-# Types of output that a handler of a comm's messages can cause.
-_OUTPUT = ("stream", "display_data", "update_display_data", "clear_output", "error")
+# Types of output of a comm's handler.
+_OUTPUT_TYPES = ("stream", "display_data", "update_display_data", "clear_output", "error")
 
 
 @dataclass(slots=True)
 class _OutputBudget:
-    """Bytes that comms may still send to clients. A note stands for the first message beyond; the rest is dropped."""
+    """Byte cap on output of comms: a note replaces the first message beyond it, and later ones are dropped."""
 
     left_bytes: int
     is_spent: bool = False
 
-    def limit(self, message: KernelMessage) -> KernelMessage | None:
-        """Return the message, a note in its place, or None."""
+    def limit_message(self, message: KernelMessage) -> KernelMessage | None:
+        """Return the message, or a note if it exceeds the cap, or None for later ones."""
         self.left_bytes -= len(dump_bytes(message.content)) + len(dump_bytes(message.metadata))
         if self.left_bytes >= 0:
             return message
         if self.is_spent:
             return None
         self.is_spent = True
-        return _note(message.parent_id, "[the rest of a widget's output was left out]\n")
+        return _make_note(message.parent_id, "[the rest of a widget's output was left out]\n")
 
 
 @dataclass(slots=True)
 class _CommMessage:
-    """A message of a comm that the kernel handles."""
+    """Comm message whose handler has not ended."""
 
     header: Mapping[str, str]
     budget: _OutputBudget
@@ -53,14 +53,14 @@ class _CommMessage:
 
 
 class PendingKernelRequests:
-    """Open requests to one session's kernel.
+    """Pending requests to one session's kernel.
 
     Parameters
     ----------
     kernel : SessionKernel
-        The kernel, which may be another process for the next request.
+        The kernel. A restart replaces its process.
     watchers : SessionWatchers
-        Get the messages of comms, and what their handlers print.
+        Receivers of comm messages and of their handlers' output.
     """
 
     def __init__(self, kernel: SessionKernel, watchers: SessionWatchers) -> None:
@@ -71,43 +71,48 @@ class PendingKernelRequests:
         self._code_budget = _OutputBudget(0)
         self._tasks = BackgroundTasks()
 
-    async def ask(
+    async def send_request(
         self, msg_type: str, content: Mapping[str, Any], timeout_seconds: float, *, channel: str = "shell"
     ) -> Mapping[str, Any]:
-        """Return the content of the kernel's reply.
+        """Send a request, and wait for the kernel's reply.
 
         Parameters
         ----------
         msg_type : str
             Type of the request.
         content : mapping
-            Its content.
+            Content of the request.
         timeout_seconds : float
-            Longest wait for the reply.
+            Timeout of the reply.
         channel : str
             ``shell`` or ``control``.
+
+        Returns
+        -------
+        mapping
+            Content of the reply.
 
         Raises
         ------
         QueueFull
-            If too many requests wait already.
+            If `MAX_PENDING` requests wait already.
         SessionEnded
-            If the kernel ends before it has answered.
+            If the kernel ends before it replies.
         Unavailable
-            If it does not answer in time.
+            If the kernel does not reply in time.
         KernelStartFailed, KernelStartTimeout, TooManyKernels
-            If a kernel that was lost cannot be replaced.
+            If a lost kernel cannot be replaced.
         """
-        msg_id = await self._send(channel, msg_type, content)
+        msg_id = await self._send_message(channel, msg_type, content)
         answer = self._answers[msg_id] = asyncio.get_running_loop().create_future()
         try:
             return await self._kernel.unless_given_up(asyncio.wait_for(answer, timeout_seconds))
         except asyncio.TimeoutError:
-            raise Unavailable(f"the kernel did not answer in {timeout_seconds:g} s; it may be busy") from None
+            raise Unavailable(f"the kernel did not reply in {timeout_seconds:g} s; it may be busy") from None
         finally:
             self._answers.pop(msg_id, None)
 
-    async def send_comm(
+    async def send_comm_message(
         self,
         msg_type: str,
         content: Mapping[str, Any],
@@ -117,48 +122,50 @@ class PendingKernelRequests:
         max_output_bytes: int,
         timeout_seconds: float,
     ) -> None:
-        """Send a message of a comm.
+        """Send a comm message.
 
         Parameters
         ----------
         msg_type : str
             Type of the message.
-        content, metadata : mapping
-            Its content and metadata.
+        content : mapping
+            Content of the message.
+        metadata : mapping
+            Metadata of the message.
         header : mapping
-            The parent, for watchers, of all that the kernel sends in return.
+            Parent header, for watchers, of the handler's output.
         max_output_bytes : int
-            Cap on that.
+            Cap on the handler's output.
         timeout_seconds : float
-            Time after which its handler is interrupted.
+            Time after which the handler is interrupted.
 
         Raises
         ------
         QueueFull, KernelStartFailed, KernelStartTimeout, TooManyKernels, SessionEnded
-            As for `ask`.
+            As for `send_request`.
         """
-        msg_id = await self._send("shell", msg_type, content, metadata)
+        msg_id = await self._send_message("shell", msg_type, content, metadata)
         loop = asyncio.get_running_loop()
-        deadline = loop.call_later(timeout_seconds, self._on_time_up, msg_id, timeout_seconds)
+        deadline = loop.call_later(timeout_seconds, self._on_deadline, msg_id, timeout_seconds)
         self._comm_messages[msg_id] = _CommMessage(header, _OutputBudget(max_output_bytes), deadline)
 
-    async def _send(
+    async def _send_message(
         self, channel: str, msg_type: str, content: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
     ) -> str:
         await self._kernel.ensure()
         if len(self._answers) + len(self._comm_messages) >= MAX_PENDING:
-            raise QueueFull(f"{MAX_PENDING} requests wait for this kernel's answers already", retry_after_seconds=1)
-        assert self._kernel.connection is not None  # of `ensure`
+            raise QueueFull(f"{MAX_PENDING} requests to this kernel wait for replies already", retry_after_seconds=1)
+        assert self._kernel.connection is not None  # `ensure` connects it
         return self._kernel.connection.send(channel, msg_type, content, metadata)
 
-    def _on_time_up(self, msg_id: str, timeout_seconds: float) -> None:
+    def _on_deadline(self, msg_id: str, timeout_seconds: float) -> None:
         comm_message = self._comm_messages[msg_id]
         text = f"A widget's code was interrupted after {timeout_seconds:g} s.\n"
-        self._watchers.on_comm_output(_note(msg_id, text), comm_message.header)
+        self._watchers.on_comm_output(_make_note(msg_id, text), comm_message.header)
         self._tasks.start(self.interrupt())
 
     async def interrupt(self) -> None:
-        """Interrupt the handler of a comm's message, if the kernel runs one."""
+        """Interrupt the handler of a comm message, if one runs."""
         kernel = self._kernel.kernel
         if kernel is not None and any(each.is_busy for each in self._comm_messages.values()):
             await kernel.interrupt()
@@ -166,56 +173,75 @@ class PendingKernelRequests:
     # --- messages of the kernel ---
 
     def renew_budget(self, max_output_bytes: int) -> None:
-        """Let code that begins to run send so much to comms."""
+        """Set the byte cap on comm messages of the code that begins to run.
+
+        Parameters
+        ----------
+        max_output_bytes : int
+            The cap.
+        """
         self._code_budget = _OutputBudget(max_output_bytes)
 
     def on_message(self, message: KernelMessage) -> bool:
-        """Handle a message of the kernel; return False if it belongs to no request and no comm."""
+        """Handle a message of the kernel.
+
+        Parameters
+        ----------
+        message : KernelMessage
+            The message.
+
+        Returns
+        -------
+        bool
+            False if the message belongs to neither a pending request nor a comm.
+        """
         parent_id = message.parent_id or ""
         if (comm_message := self._comm_messages.get(parent_id)) is not None:
             if message.channel == "iopub":
-                self._pass_on(message, parent_id, comm_message)
+                self._forward_comm_output(message, parent_id, comm_message)
             return True
         if (answer := self._answers.get(parent_id)) is not None:
             if message.channel in ("shell", "control") and message.msg_type.endswith("_reply") and not answer.done():
                 answer.set_result(message.content)
             return True
-        if message.channel == "iopub" and message.msg_type.startswith("comm_"):  # of code, and not of a comm's handler
-            self._show(self._code_budget.limit(message), {})
+        if message.channel == "iopub" and message.msg_type.startswith(
+            "comm_"
+        ):  # caused by code, and not by a comm's handler
+            self._notify_watchers(self._code_budget.limit_message(message), {})
             return True
         return False
 
-    def _pass_on(self, message: KernelMessage, parent_id: str, comm_message: _CommMessage) -> None:
+    def _forward_comm_output(self, message: KernelMessage, parent_id: str, comm_message: _CommMessage) -> None:
         state = message.content.get("execution_state") if message.msg_type == "status" else None
         if state == "busy" and not comm_message.is_busy:
             comm_message.is_busy = True
-            self._watchers.on_comm_output(_status(parent_id, "busy"), comm_message.header)
+            self._watchers.on_comm_output(_make_status(parent_id, "busy"), comm_message.header)
         elif state == "idle":
-            self._end(parent_id)
-        elif message.msg_type in _OUTPUT or message.msg_type.startswith("comm_"):
-            self._show(comm_message.budget.limit(message), comm_message.header)
+            self._finish_comm_message(parent_id)
+        elif message.msg_type in _OUTPUT_TYPES or message.msg_type.startswith("comm_"):
+            self._notify_watchers(comm_message.budget.limit_message(message), comm_message.header)
 
-    def _show(self, message: KernelMessage | None, header: Mapping[str, str]) -> None:
+    def _notify_watchers(self, message: KernelMessage | None, header: Mapping[str, str]) -> None:
         if message is not None:
             self._watchers.on_comm_output(message, header)
 
-    def _end(self, msg_id: str) -> None:
+    def _finish_comm_message(self, msg_id: str) -> None:
         comm_message = self._comm_messages.pop(msg_id)
         comm_message.deadline.cancel()
-        self._watchers.on_comm_output(_status(msg_id, "idle"), comm_message.header)
+        self._watchers.on_comm_output(_make_status(msg_id, "idle"), comm_message.header)
 
     def fail_all(self) -> None:
-        """End all requests without an answer, since the kernel's process has ended."""
+        """Fail all pending requests, since the kernel's process has ended."""
         for msg_id in [*self._comm_messages]:
-            self._end(msg_id)
+            self._finish_comm_message(msg_id)
         for answer in self._answers.values():
             if not answer.done():
-                answer.set_exception(SessionEnded("the kernel ended before it had answered; ask again"))
+                answer.set_exception(SessionEnded("the kernel ended before it replied; send the request again"))
 
 
-def _note(parent_id: str | None, text: str) -> KernelMessage:
+def _make_note(parent_id: str | None, text: str) -> KernelMessage:
     return KernelMessage("iopub", "stream", parent_id, {"name": "stderr", "text": text})
 
 
-def _status(parent_id: str, state: str) -> KernelMessage:
+def _make_status(parent_id: str, state: str) -> KernelMessage:
     return KernelMessage("iopub", "status", parent_id, {"execution_state": state})
