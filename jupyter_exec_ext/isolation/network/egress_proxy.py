@@ -1,0 +1,320 @@
+"""Server's side of the egress proxy: starts its process, hands sessions to it, and starts it again when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict
+from importlib.util import find_spec
+from typing import Any
+
+from .control_messages import (
+    MAX_MESSAGE_BYTES,
+    ControlSocket,
+    MessageTooLong,
+    NetworkRequest,
+    ProxySettings,
+    access_to_json,
+)
+from .network_access import NetworkAccess
+from .upstream import UpstreamProxy
+
+_START_SECONDS = 20.0
+_OPEN_SECONDS = 30.0
+#: Pauses before the process is started again; the first one after it has run for `_STABLE_SECONDS`.
+_PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4)
+_STABLE_SECONDS = 5.0
+_POLL_SECONDS = 0.005
+_NEEDED = ("cryptography", "h11")
+_PROGRAM = """\
+import sys
+sys.path[:] = sys.argv[3:]
+from jupyter_exec_ext.isolation.network.proxy_process import main
+main()
+"""
+_log = logging.getLogger(__name__)
+
+
+class ProxyUnavailable(RuntimeError):
+    """The egress proxy is not running, so that sessions with network rules have no network."""
+
+
+class _Session:
+    """A session as the server keeps it."""
+
+    def __init__(self, listener: socket.socket, access: NetworkAccess) -> None:
+        self.listener, self.access = listener, access
+        self.uploaded_bytes = 0
+        self.handed_to: ControlSocket | None = None
+
+
+class EgressProxy:
+    """The egress proxy of a server, for all sessions that have network rules.
+
+    Parameters
+    ----------
+    settings : ProxySettings
+        Settings that all sessions share.
+    on_request : callable
+        Called in the event loop with the record of each request, when that has ended.
+
+    Raises
+    ------
+    ProxyUnavailable
+        If a library that the proxy needs is not installed.
+    RuleError
+        If the URL of the upstream proxy is not written as it must be.
+    """
+
+    def __init__(self, settings: ProxySettings, on_request: Callable[[NetworkRequest], None]) -> None:
+        missing = [name for name in _NEEDED if find_spec(name) is None]
+        if missing:
+            raise ProxyUnavailable(
+                f"network rules need {' and '.join(missing)}; install them with pip install 'jupyter-exec-ext[network]'"
+            )
+        if settings.upstream_proxy:
+            UpstreamProxy(settings.upstream_proxy)
+        self._settings, self._on_request = settings, on_request
+        self._sessions: dict[str, _Session] = {}
+        self._begun: dict[int, dict[str, Any]] = {}
+        self._answers: dict[int, asyncio.Future[None]] = {}
+        self._number = 0
+        self._control: ControlSocket | None = None
+        self._ready: asyncio.Event | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._supervisor: asyncio.Task[None] | None = None
+        self._certificate = ""
+        self._key_file = -1
+
+    @property
+    def pid(self) -> int | None:
+        """Id of the proxy's process, if it runs."""
+        return self._process.pid if self._process is not None and self._control is not None else None
+
+    async def certificate(self) -> str:
+        """Return the certificate of the proxy's authority, in PEM; it stays the same as long as the server runs."""
+        await self._connection()
+        return self._certificate
+
+    async def open(self, session_id: str, listener: socket.socket, access: NetworkAccess) -> None:
+        """Serve a session's programs.
+
+        Parameters
+        ----------
+        session_id : str
+            Its id.
+        listener : socket.socket
+            Listening socket in the session's network namespace. It is duplicated, so the caller may close it.
+        access : NetworkAccess
+            Its rules.
+
+        Raises
+        ------
+        ProxyUnavailable
+            If the proxy's process cannot be started.
+        MessageTooLong
+            If the rules are too many.
+        """
+        if session_id in self._sessions:
+            raise ValueError(f"session {session_id} is open already")
+        self._check_size(access)
+        session = self._sessions[session_id] = _Session(listener.dup(), access)
+        try:
+            await self._hand_over(session_id, session)
+        except BaseException:
+            self._forget(session_id)
+            raise
+
+    async def change(self, session_id: str, access: NetworkAccess) -> None:
+        """Replace a session's rules. Connections that they do not allow any more are cut.
+
+        Parameters
+        ----------
+        session_id : str
+            Its id.
+        access : NetworkAccess
+            Its new rules. They also apply after a failure of this call.
+
+        Raises
+        ------
+        KeyError
+            If the session is not open.
+        """
+        session = self._sessions[session_id]
+        self._check_size(access)
+        session.access, session.handed_to = access, None
+        await self._hand_over(session_id, session)
+
+    async def close(self, session_id: str) -> None:
+        """End the connections of a session, if it is open; their records have been delivered afterwards.
+
+        Parameters
+        ----------
+        session_id : str
+            Its id.
+        """
+        if self._forget(session_id) and self._control is not None:
+            with suppress(ProxyUnavailable, OSError):  # then its connections have ended with the process
+                await self._ask(self._control, {"op": "close", "session_id": session_id})
+
+    async def stop(self) -> None:
+        """End the process and all connections."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            supervisor.cancel()
+            await asyncio.gather(supervisor, return_exceptions=True)
+        for session_id in list(self._sessions):
+            self._forget(session_id)
+        if self._key_file >= 0:
+            os.close(self._key_file)
+            self._key_file = -1
+
+    def _forget(self, session_id: str) -> bool:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.listener.close()
+        return session is not None
+
+    def _check_size(self, access: NetworkAccess) -> None:
+        if len(json.dumps(access_to_json(access))) > MAX_MESSAGE_BYTES - 1000:
+            raise MessageTooLong("the network rules of the session's policies are too many; use fewer rules")
+
+    async def _connection(self) -> ControlSocket:
+        """Return the connection to the process; start it if it does not run, and wait until it is ready."""
+        if self._supervisor is None or self._ready is None:
+            self._ready = asyncio.Event()
+            self._supervisor = asyncio.create_task(self._supervise(self._ready))
+        try:
+            await asyncio.wait_for(self._ready.wait(), _OPEN_SECONDS)
+        except asyncio.TimeoutError as error:
+            raise ProxyUnavailable("the egress proxy does not start; the server's log has the reason") from error
+        assert self._control is not None
+        return self._control
+
+    async def _hand_over(self, session_id: str, session: _Session) -> None:
+        """Give a session to the process; to the next one if that ends meanwhile."""
+        while self._sessions.get(session_id) is session:
+            control = await self._connection()
+            if session.handed_to is control:
+                return
+            try:
+                await self._send_session(control, session_id, session)
+            except (OSError, ProxyUnavailable):
+                await asyncio.sleep(_POLL_SECONDS)  # the supervisor notices, and starts another process
+
+    async def _send_session(self, control: ControlSocket, session_id: str, session: _Session) -> None:
+        access = session.access
+        message: dict[str, Any] = {"op": "open", "session_id": session_id, "access": access_to_json(access)}
+        message["uploaded_bytes"] = session.uploaded_bytes
+        await self._ask(control, message, (session.listener.fileno(),))
+        if session.access is access:
+            session.handed_to = control
+
+    async def _ask(self, control: ControlSocket, message: dict[str, Any], descriptors: tuple[int, ...] = ()) -> None:
+        self._number += 1
+        number = self._number
+        answer = self._answers[number] = asyncio.get_running_loop().create_future()
+        try:
+            await control.send({**message, "id": number}, descriptors)
+            await answer
+        finally:
+            del self._answers[number]
+
+    async def _supervise(self, ready: asyncio.Event) -> None:
+        """Keep a process running until this task is cancelled."""
+        loop = asyncio.get_running_loop()
+        ends = 0
+        while True:
+            await asyncio.sleep(_PAUSES[min(ends, len(_PAUSES) - 1)])
+            started_at = loop.time()
+            try:
+                await self._run_once(ready)
+            except (OSError, asyncio.TimeoutError, ValueError) as error:
+                _log.error("the egress proxy could not be started: %s", error or type(error).__name__)
+            finally:
+                ready.clear()
+                await self._end_process()
+            ends = 0 if loop.time() - started_at > _STABLE_SECONDS else ends + 1
+            _log.warning("the egress proxy has ended; it is started again")
+
+    async def _run_once(self, ready: asyncio.Event) -> None:
+        """Start a process, give it all sessions, and read what it reports until it ends."""
+        if self._key_file < 0:
+            # The key of the authority outlives a process here. The server never reads it.
+            self._key_file = os.memfd_create("authority", os.MFD_CLOEXEC)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            control = ControlSocket(ours)
+            self._control = control
+            paths = [path for path in sys.path if os.path.isabs(path)]
+            self._process = subprocess.Popen(  # noqa: ASYNC220 - asyncio's own needs a thread before Python 3.12
+                [sys.executable, "-I", "-c", _PROGRAM, str(theirs.fileno()), str(os.getpid()), *paths],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env={"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"},
+                cwd="/",
+                start_new_session=True,
+            )
+        await control.send(asdict(self._settings), (self._key_file,))
+        first = await asyncio.wait_for(control.receive(), _START_SECONDS)
+        if first is None:
+            raise OSError("its process ended at once")
+        self._certificate = first[0]["certificate"]
+        handing = asyncio.create_task(self._hand_all(control, ready))
+        try:
+            while (received := await control.receive()) is not None:
+                self._handle(received[0])
+        finally:
+            handing.cancel()
+            await asyncio.gather(handing, return_exceptions=True)
+
+    async def _hand_all(self, control: ControlSocket, ready: asyncio.Event) -> None:
+        for session_id, session in list(self._sessions.items()):
+            if session_id in self._sessions:
+                await self._send_session(control, session_id, session)
+        ready.set()
+
+    async def _end_process(self) -> None:
+        """End the process, and report its requests that were open."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._process is not None:
+            self._process.kill()
+            while self._process.poll() is None:  # noqa: ASYNC110 - a killed process ends in milliseconds
+                await asyncio.sleep(_POLL_SECONDS)
+            self._process = None
+        for answer in self._answers.values():
+            if not answer.done():
+                answer.set_exception(ProxyUnavailable("the egress proxy has ended"))
+        begun, self._begun = self._begun, {}
+        for fields in begun.values():
+            self._record({**fields, "verdict": "failed", "reason": "the egress proxy has ended"})
+
+    def _handle(self, message: dict[str, Any]) -> None:
+        if message["op"] == "begin":
+            self._begun[message["number"]] = message["request"]
+        elif message["op"] == "end":
+            self._record({**self._begun.pop(message["number"], {}), **message["request"]})
+        else:
+            answer = self._answers.get(message["id"])
+            if answer is not None and not answer.done():
+                answer.set_result(None)
+
+    def _record(self, fields: dict[str, Any]) -> None:
+        request = NetworkRequest(**fields)
+        session = self._sessions.get(request.session_id)
+        if session is not None:
+            session.uploaded_bytes += request.bytes_sent
+        try:
+            self._on_request(request)
+        except Exception:
+            _log.exception("the record of a network request could not be kept")
