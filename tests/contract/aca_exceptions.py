@@ -17,6 +17,8 @@ _GONE = "Files are kept in the session and end with it; a restart begins another
 _NAMES = "The endpoint decodes a name such as `a%20b`, because AutoGen's client sends quoted names."
 _WHOLE = "A file is sent to the session when all of it has arrived, so half an upload is never visible."
 
+_DIRECTORY = "Code of ours that chooses a directory would be one more call of the service, at each start."
+
 #: By module and name of the test.
 EXCEPTIONS = {
     "test_attach::test_ending_the_session_leaves_the_kernel_and_its_variables": _INTERRUPT,
@@ -37,9 +39,13 @@ EXCEPTIONS = {
     "test_files::test_files_outlive_the_session_and_its_restarts": _GONE,
     "test_files::test_every_name_makes_the_round_trip": _NAMES,
     "test_files::test_half_an_upload_is_no_file": _WHOLE,
+    "test_fresh_runs::test_a_run_that_kills_its_kernel_is_told_of": _DEATH,
+    "test_fresh_runs::test_events_come_and_input_is_answered": _INPUT,
     "test_results::test_input_is_answered": _INPUT,
     "test_results_standard::test_input_is_answered": _INPUT,
     "test_results_standard::test_code_that_takes_too_long_is_stopped_and_the_state_kept": _INTERRUPT,
+    "test_run_options::test_env_of_a_run_is_restored_after_success_error_and_timeout": _INTERRUPT,
+    "test_run_options::test_session_begins_in_its_directory_and_returns_there_after_a_restart": _DIRECTORY,
     "test_streams::test_events_come_while_the_code_runs": _STREAM,
     "test_streams::test_a_log_is_read_again_from_the_start_and_from_a_cursor": _STREAM,
 }
