@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, TypeVar
 
 from ..protocol.record_ids import new_id, parse_id
@@ -73,6 +76,7 @@ class Directory:
         self._accepted = accepted
         self._audit = audit
         self._sent: Recent[RunKey, str] = Recent()
+        self._turns: dict[RunKey, asyncio.Event] = {}
         self.aca_servers: Recent[AcaName, str] = Recent()
         self.mcp_streams: Recent[str, str] = Recent()
         self.mcp_homes: Recent[McpClient, str] = Recent()
@@ -86,6 +90,7 @@ class Directory:
         is_new = self._sent.get(key) != server
         if key.key:
             self._sent[key] = server
+            self._end_turn(key)
         return is_new
 
     def note_not_sent(self, key: RunKey) -> None:
@@ -99,15 +104,35 @@ class Directory:
             AcceptedExecution(execution_id, key.session_id, server, key.principal, key.key, time.time())
         )
 
+    @asynccontextmanager
+    async def turn(self, key: RunKey) -> AsyncIterator[None]:
+        """Hold a key until its run is sent or the block ends; other requests with it wait for their turn.
+
+        So requests that come at once go to one server, although it takes time to find out whether a run was sent
+        before, and to choose a server.
+        """
+        while key in self._turns:
+            await self._turns[key].wait()
+        ended = asyncio.Event()
+        if key.key:
+            self._turns[key] = ended
+        try:
+            yield
+        finally:
+            if self._turns.get(key) is ended:
+                self._end_turn(key)
+
+    def _end_turn(self, key: RunKey) -> None:
+        ended = self._turns.pop(key, None)
+        if ended is not None:
+            ended.set()
+
     async def server_of_run(self, key: RunKey) -> str | None:
         """Return the server that a run with this key was sent to before."""
         if not key.key:
             return None
-        known = self._sent.get(key)
-        if known is not None:
-            return known
-        accepted = await self._accepted.find_by_key(*key)
-        return accepted.server if accepted is not None else None
+        accepted = None if key in self._sent else await self._accepted.find_by_key(*key)
+        return accepted.server if accepted is not None else self._sent.get(key)
 
     async def lost_run(self, key: RunKey) -> AcceptedExecution | None:
         """Return the execution of a run that was sent to a server that is lost; it gets an id if it had none yet."""

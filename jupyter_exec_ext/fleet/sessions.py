@@ -118,9 +118,10 @@ class SessionRequests:
         require_runner(caller)
         body = await read_body(request)
         key = RunKey(caller.principal, "", _idempotency_key(request))
-        known = await self._directory.server_of_run(key)
-        if known is None:
-            return await self.create_on_best_server(request, caller, body, key)
+        async with self._directory.turn(key):
+            known = await self._directory.server_of_run(key)
+            if known is None:
+                return await self.create_on_best_server(request, caller, body, key)
         server = self._keeper.servers.get(known)
         if server is not None and server.state not in AWAY:
             return await self._run(request, caller, server, key, body)
