@@ -143,7 +143,7 @@ class ExecEngine(EngineSettings):
             settings, store, self.sessions, self._registry, self._admission, self.approvals, self.feed
         )
         self.named = NamedSessions(self._registry)
-        self.messages = KernelMessageService(self.sessions, self._registry, settings)
+        self.messages = KernelMessageService(self.sessions, self._registry, settings, store.audit)
         self.fresh = FreshRuns(self.sessions, self._executions, self.background)
         self.files = FileService(self.sessions, locator, store.audit)
         self.outputs = OutputVerbs(store.executions, self._registry)
@@ -324,6 +324,7 @@ class ExecEngine(EngineSettings):
         except WatchdogExpired:  # the next server ends what is still open
             self.log.exception("not all sessions could be ended")
         # After the sessions, whose ends are published. The store is last: background tasks still write to it.
+        self.messages.close()
         self.grants.close()
         self.feed.close()
         self._token_watch.close()

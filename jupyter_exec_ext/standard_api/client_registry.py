@@ -12,11 +12,14 @@ from ..engine.engine import ExecEngine
 from ..errors import TooManySessions
 from ..protocol.records_json import utc_timestamp
 from .client_connection import Connection
+from .creation_locks import CreationLocks
 from .remote_client import RemoteClient
 
 #: Grace period in which a disconnected client can reconnect and receive the messages that it missed.
 RECONNECT_GRACE_SECONDS = 60.0
 _MAX_CLIENTS, _MAX_CLIENTS_OF_A_TOKEN = 2000, 500
+# Places that only the owner gets, so that tokens cannot lock the owner out of its own server.
+_OWNERS_RESERVE = 50
 
 
 class ClientKey(NamedTuple):
@@ -53,12 +56,15 @@ class ClientRegistry:
     ----------
     started_at : str
         Start time of the server, in UTC ISO 8601.
+    creation_locks : CreationLocks
+        Locks for the creation of sessions at paths.
     """
 
     def __init__(self, engine: ExecEngine, *, allow_token_in_url: bool = False) -> None:
         self._engine = engine
         self.allow_token_in_url = allow_token_in_url
         self.started_at = utc_timestamp(time.time())
+        self.creation_locks = CreationLocks()
         self._clients: dict[ClientKey, RemoteClient] = {}
         self._connections: dict[ClientKey, Connection] = {}
         self._timers: dict[ClientKey, asyncio.TimerHandle] = {}
@@ -108,7 +114,7 @@ class ClientRegistry:
             self.remove(key)
             earlier, client = client, None
         if client is None:
-            self._check_limits(key.principal)
+            self._check_limits(caller)
             client = self._clients[key] = RemoteClient(self._engine, caller, key.session_id)
             if earlier is not None:
                 client.adopt_executions(earlier)
@@ -123,13 +129,14 @@ class ClientRegistry:
             raise
         return client
 
-    def _check_limits(self, principal: str) -> None:
-        root = principal.partition("/")[0]  # tokens that a token created count as that token
-        of_token = sum(key.principal.partition("/")[0] == root for key in self._clients)
-        if len(self._clients) < _MAX_CLIENTS and of_token < _MAX_CLIENTS_OF_A_TOKEN:
+    def _check_limits(self, caller: Caller) -> None:
+        # Tokens that a token created count as that token.
+        of_token = sum(key.principal.partition("/")[0] == caller.root for key in self._clients)
+        most = _MAX_CLIENTS if caller.is_owner else _MAX_CLIENTS - _OWNERS_RESERVE
+        if len(self._clients) < most and of_token < _MAX_CLIENTS_OF_A_TOKEN:
             return
         raise TooManySessions(
-            f"this server has {len(self._clients)} clients of kernels (limit {_MAX_CLIENTS}), {of_token} of them with "
+            f"this server has {len(self._clients)} clients of kernels (limit {most}), {of_token} of them with "
             f"this token (limit {_MAX_CLIENTS_OF_A_TOKEN}); close some. A disconnected client still counts for "
             f"{RECONNECT_GRACE_SECONDS:g} s"
         )

@@ -16,7 +16,7 @@ from ..server.info_handlers import NotFoundHandler, OpenAPIHandler
 from .client_registry import ClientRegistry
 from .interrupts import interrupt_kernel
 from .kernel_ids import kernel_id_of
-from .standard_json import kernel_to_json, kernelspecs_to_json, make_session_metadata
+from .standard_json import kernel_to_json, kernelspecs_to_json, make_session_metadata, make_session_name
 from .token_places import move_token
 
 _MAX_CHARACTERS = 1024
@@ -112,9 +112,8 @@ class StandardHandler(ExecHandler):
             raise InvalidRequest("the kernel's 'name' must be a string")
         if name == "python":  # jupyter_client's alias of its own kernelspec
             name = NATIVE_KERNEL_NAME
-        title = path.rpartition("/")[2][:100]
         metadata = make_session_metadata(fields) if fields else {}
-        request = SessionRequest(kernel_name=name or None, name=title, metadata=metadata)
+        request = SessionRequest(kernel_name=name or None, name=make_session_name(path), metadata=metadata)
         return await self.engine.create_session(self.caller, request)
 
     def send_kernel(self, session: Session, status: int = 200) -> None:

@@ -45,7 +45,11 @@ STANDARD_ROUTES: tuple[tuple[str, type[StandardHandler], dict[str, Access]], ...
     ("/kernels/{kernel_id}/restart", KernelRestartHandler, {"POST": CONTROL_EXECUTIONS}),
     ("/kernels/{kernel_id}/channels", ChannelsHandler, {"GET": READ_EXECUTIONS}),
     ("/sessions", StandardSessionsHandler, {"GET": READ_SESSIONS, "POST": CREATE_SESSION}),
-    ("/sessions/{kernel_id}", StandardSessionHandler, {"GET": READ_SESSIONS, "DELETE": DELETE_SESSIONS}),
+    (
+        "/sessions/{kernel_id}",
+        StandardSessionHandler,
+        {"GET": READ_SESSIONS, "PATCH": CREATE_SESSION, "DELETE": DELETE_SESSIONS},
+    ),
 )
 
 

@@ -63,6 +63,22 @@ def session_to_json(session: Session, connections: int) -> dict[str, Any]:
     }
 
 
+def make_session_name(path: str) -> str:
+    """Return a session's name for people: the last part of its path, cut at 100 characters.
+
+    Parameters
+    ----------
+    path : str
+        Path of the session in Jupyter's API.
+
+    Returns
+    -------
+    str
+        The name.
+    """
+    return path.rpartition("/")[2][:100]
+
+
 def make_session_metadata(fields: dict[str, str]) -> dict[str, Any]:
     """Return a session's metadata with fields of Jupyter's API.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _IDS = "the id of a kernel follows from its session's: a client that could choose it could choose another's"
 _PATHS = "where files are on the server is not for scoped tokens: there is no api/resolvePath"
-_CHANGES = "a session keeps its kernel, path and type for life: there is no PATCH"
+_KERNEL = "a session keeps its kernel: PATCH changes its path, name and type alone"
 _INSIDE = "changes an object inside the server"
 
 EXCEPTIONS: dict[str, str] = {
@@ -28,9 +28,6 @@ EXCEPTIONS: dict[str, str] = {
     "kernelspecs.test_api::test_get_kernel_resource_file": "files of kernelspecs, such as logos, are not served",
     "sessions.test_api::test_create_bad": _INSIDE,
     "sessions.test_api::test_create_session_duplicate_kernel_id_returns_409": _INSIDE,
-    "sessions.test_api::test_create_with_kernel_id": _CHANGES,
-    **{
-        f"sessions.test_api::test_modify_{name}": _CHANGES
-        for name in ("kernel_id", "kernel_name", "path", "path_deprecated", "type")
-    },
+    "sessions.test_api::test_create_with_kernel_id": _KERNEL,
+    **{f"sessions.test_api::test_modify_{name}": _KERNEL for name in ("kernel_id", "kernel_name")},
 }

@@ -54,6 +54,7 @@ ROUTE_LIMITS: dict[tuple[str, str], str] = {
     ("GET", "/sessions"): NONE,
     ("POST", "/sessions"): CREATION,
     ("GET", "/sessions/{kernel_id}"): NONE,
+    ("PATCH", "/sessions/{kernel_id}"): NONE,
     ("DELETE", "/sessions/{kernel_id}"): NONE,
 }
 OF_CODE = (

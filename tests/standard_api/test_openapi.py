@@ -73,6 +73,7 @@ def test_responses_match_schemas_of_document(hosts: Any, name: str) -> None:
     assert len(send("GET", "/kernels", 200, "Kernel").json()) == len(send("GET", "/sessions", 200, "Session").json())
     send("GET", f"/kernels/{kernel}", 200, "Kernel")
     send("GET", f"/sessions/{session}", 200, "Session")
+    send("PATCH", f"/sessions/{session}", 200, "Session", json={"path": "d.ipynb"})
     send("POST", f"/kernels/{kernel}/restart", 200, "Kernel")
     assert call(host, "POST", f"/kernels/{kernel}/interrupt", bearer.token).status_code == 204
     for method, path, status, options in (
@@ -81,6 +82,7 @@ def test_responses_match_schemas_of_document(hosts: Any, name: str) -> None:
         ("PUT", "/kernels", 405, {}),
         ("POST", "/kernels", 400, {"json": []}),
         ("POST", "/kernels", 429, {"json": {}}),
+        ("PATCH", f"/sessions/{session}", 409, {"json": {"kernel": {"id": kernel}}}),
         ("GET", f"/kernels/{kernel}/channels", 400, {}),
     ):
         send(method, path, status, "Error", **options)

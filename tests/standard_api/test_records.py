@@ -194,6 +194,29 @@ def _actions(records: list[AuditRecord]) -> list[tuple[str, str]]:
     return [(record.kind.value, record.action) for record in records]
 
 
+# --- messages that can run code outside an execution ---
+
+
+async def test_inspections_and_comms_are_recorded_with_counts(
+    http: aiohttp.ClientSession, tmp_path: Path, name: str
+) -> None:
+    with running_host(name, tmp_path, UNPROTECTED) as host:
+        bearer = mint(host, policy="trusted")
+        _, socket = await start(http, host, bearer)
+        for _ in range(5):
+            for msg_type in ("inspect_request", "is_complete_request"):
+                content = {"code": "print", "cursor_pos": 3, "detail_level": 0}
+                await socket.until_idle(await socket.send("shell", msg_type, content))
+        await socket.until_idle(await socket.send("shell", "comm_close", {"comm_id": "none", "data": {}}))
+    sent = [record for record in trail(host) if record.action == "messages_sent"]  # the server's end writes the counts
+    assert {record.principal for record in sent} == {f"token:{bearer.id}"}
+    assert [(record.data["message"], record.data["count"]) for record in sent] == [
+        ("inspect_request", 1),
+        ("comm_close", 1),
+        ("inspect_request", 4),
+    ]
+
+
 # --- refusals ---
 
 

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.auth.caller import owner
+from jupyter_exec_ext.auth.caller import Caller, owner
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.errors import ExecError, SessionNotFound, TooManySessions
+from jupyter_exec_ext.errors import ExecError, QueueFull, SessionNotFound, TooManySessions
 from jupyter_exec_ext.models import ExecutionRequest, Session, SessionRequest
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage, new_header
 from jupyter_exec_ext.server.gate import Access
-from jupyter_exec_ext.standard_api import client_registry, comm_outbox, execution_display, remote_client
+from jupyter_exec_ext.standard_api import client_registry, comm_outbox, creation_locks, execution_display, remote_client
 from jupyter_exec_ext.standard_api.client_connection import Disconnected
 from jupyter_exec_ext.standard_api.client_registry import ClientKey, ClientRegistry
+from jupyter_exec_ext.standard_api.creation_locks import CreationLocks
 from jupyter_exec_ext.standard_api.outgoing_messages import OutgoingMessage
 from jupyter_exec_ext.standard_api.remote_client import RemoteClient
 
@@ -208,6 +209,29 @@ async def test_clients_beyond_token_limit_are_refused(
     await registry.connect(key_of(session, "b"), ME, Socket())  # it comes back
     registry.disconnect(key_of(session), sockets[0], may_return=False)
     await registry.connect(key_of(session, "c"), ME, Socket())
+
+
+async def test_tokens_leave_places_for_owners_clients(
+    registry: ClientRegistry, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_registry, "_MAX_CLIENTS", 3)
+    monkeypatch.setattr(client_registry, "_OWNERS_RESERVE", 1)
+    await registry.connect(key_of(session, "a"), ME, Socket())
+    await registry.connect(key_of(session, "b"), ME, Socket())
+    token = Caller("token:abcdefgh")
+    with pytest.raises(TooManySessions, match="limit 2"):
+        await registry.connect(ClientKey(token.principal, session.id, "c"), token, Socket())
+    await registry.connect(key_of(session, "d"), ME, Socket())
+
+
+async def test_creation_locks_refuse_requests_beyond_their_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(creation_locks, "MAX_REQUESTS", 1)
+    locks = CreationLocks()
+    async with locks.hold("me", "a"), locks.hold("other", "a"), locks.hold("me", ""), locks.hold("me", ""):
+        with pytest.raises(QueueFull):
+            async with locks.hold("me", "a"):
+                pass
+    assert not locks._locks
 
 
 async def test_client_of_unknown_session_is_removed(registry: ClientRegistry) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -102,6 +103,38 @@ def test_second_creation_at_same_path_returns_first_session(host: Host, bearer: 
     assert [each["id"] for each in call(host, "GET", "/sessions", bearer.token).json()] == [first["id"]]
     assert bearer.call("GET", "/sessions").json()["sessions"][0]["name"] == "agent.ipynb"
     assert call(host, "DELETE", f"/sessions/{first['id']}", bearer.token).status_code == 204
+
+
+def test_patch_changes_path_name_and_type_of_session(host: Host, bearer: Bearer) -> None:
+    asked = {"path": "a/old.ipynb", "name": "old", "type": "notebook", "kernel": {"name": "python3"}}
+    made = call(host, "POST", "/sessions", bearer.token, json=asked).json()
+
+    def patch(body: dict[str, Any], status: int = 200) -> Any:
+        answer = call(host, "PATCH", f"/sessions/{made['id']}", bearer.token, json=body)
+        assert answer.status_code == status, answer.text
+        return answer.json()
+
+    assert patch({}) == made | {"kernel": patch({})["kernel"]}
+    renamed = patch({"path": "b/new.ipynb", "name": None, "kernel": {"id": made["id"]}})
+    assert (renamed["path"], renamed["name"], renamed["type"]) == ("b/new.ipynb", "old", "notebook")
+    assert patch({"name": "new", "type": "console"})["path"] == "b/new.ipynb"
+    assert patch({"notebook": {"path": "c.ipynb"}})["type"] == "notebook"
+    assert call(host, "GET", f"/sessions/{made['id']}", bearer.token).json()["path"] == "c.ipynb"
+    (session,) = bearer.call("GET", "/sessions").json()["sessions"]
+    assert session["name"] == "c.ipynb"
+    assert call(host, "POST", "/sessions", bearer.token, json={"path": "c.ipynb"}).json()["id"] == made["id"]
+    for kernel in ({"id": UNKNOWN}, {"name": "python3"}, "text"):
+        assert patch({"path": "d", "kernel": kernel}, 409)["code"] == "conflict"
+    patch({"path": "x" * 1025}, 400)
+    assert call(host, "GET", f"/sessions/{made['id']}", bearer.token).json()["path"] == "c.ipynb"
+
+
+def test_concurrent_creations_at_same_path_return_one_session(host: Host, bearer: Bearer) -> None:
+    asked = {"path": "same.ipynb", "kernel": {"name": "python3"}}
+    with ThreadPoolExecutor(8) as pool:
+        answers = [pool.submit(call, host, "POST", "/sessions", bearer.token, json=asked) for _ in range(8)]
+        assert len({answer.result().json()["id"] for answer in answers}) == 1
+    assert len(call(host, "GET", "/sessions", bearer.token).json()) == 1
 
 
 @pytest.mark.parametrize("body", ["[]", '"text"', "{", '{"name": 1}', '{"path": []}', '{"path": "%s"}' % ("a" * 2000)])

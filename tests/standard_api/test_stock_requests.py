@@ -106,7 +106,7 @@ def test_documented_exceptions_from_stock_suite_hold(bearer: Bearer) -> None:
     chosen = "11111111-2222-3333-4444-555555555555"
     kernel = call(bearer, "POST", "kernels", {"name": "python3", "kernel_id": chosen}).json()
     assert kernel["id"] != chosen
-    assert call(bearer, "PATCH", f"sessions/{kernel['id']}", {"path": "other"}).status_code == 405
+    assert call(bearer, "PATCH", f"sessions/{kernel['id']}", {"kernel": {"name": "python3"}}).status_code == 409
     assert call(bearer, "GET", f"resolvePath?kernel={kernel['id']}&path=hello.py").status_code == 404
     logo = f"{bearer.host.info.url}exec/jupyter/kernelspecs/python3/logo-64x64.png"
     assert requests.get(logo, headers={"Authorization": f"token {bearer.token}"}, timeout=30).status_code == 404

@@ -10,7 +10,9 @@ from ...auth.policy import check_code
 from ...errors import PayloadTooLarge
 from ...protocol.strict_json import dump_bytes, utf8_size
 from ..access.caller_limits import EffectiveLimits
+from ..ports import AuditTrail
 from ..settings import EngineSettings
+from .message_audit import MessageAudit
 from .session_registry import SessionRegistry
 from .session_service import SessionService
 from .session_watchers import SessionWatcher
@@ -30,12 +32,21 @@ class KernelMessageService:
         Registry of the executions that have not ended.
     settings : EngineSettings
         Settings with the limits on code and output.
+    audit : AuditTrail
+        The audit trail.
     """
 
-    def __init__(self, sessions: SessionService, registry: SessionRegistry, settings: EngineSettings) -> None:
+    def __init__(
+        self, sessions: SessionService, registry: SessionRegistry, settings: EngineSettings, audit: AuditTrail
+    ) -> None:
         self._sessions = sessions
         self._registry = registry
         self._settings = settings
+        self._message_audit = MessageAudit(audit)
+
+    def close(self) -> None:
+        """Write the audit records that are still to be written."""
+        self._message_audit.close()
 
     async def watch(self, caller: Caller, session_id: str, watcher: SessionWatcher) -> Callable[[], None]:
         """Add a watcher to a session, and notify it at once of the executions that have not ended.
@@ -98,6 +109,7 @@ class KernelMessageService:
         code = content.get("code")
         self._check_message_size(caller, len(dump_bytes(content)), utf8_size(code) if isinstance(code, str) else 0)
         live.renew_idle_timeout()
+        self._message_audit.count_message(caller.principal, session_id, msg_type)
         reply = await live.requests.send_request(msg_type, content, ANSWER_SECONDS, channel=channel)
         max_bytes = EffectiveLimits(self._settings, caller).output_bytes
         if len(dump_bytes(reply)) > max_bytes:
@@ -143,6 +155,7 @@ class KernelMessageService:
         size_bytes = len(dump_bytes(content)) + len(dump_bytes(metadata))
         self._check_message_size(caller, size_bytes, size_bytes)  # the comm's handler may run any part of it
         live.renew_idle_timeout()
+        self._message_audit.count_message(caller.principal, session_id, msg_type)
         limits = EffectiveLimits(self._settings, caller)
         await live.requests.send_comm_message(
             msg_type,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -153,6 +153,36 @@ class SessionService:
             raise Conflict("the kernel is its user's, with whom the session shares it; restart it in the notebook")
         self._audit.record("session", "restart_asked", caller.principal, session_id)
         await live.restart()
+        return live.record
+
+    async def rename(self, caller: Caller, session_id: str, *, name: str, metadata: Mapping[str, Any]) -> Session:
+        """Change a session's name and metadata.
+
+        Parameters
+        ----------
+        caller : Caller
+            Author of the request.
+        session_id : str
+            Id of the session.
+        name : str
+            New name.
+        metadata : mapping
+            New metadata, all of it.
+
+        Returns
+        -------
+        Session
+            The changed record.
+
+        Raises
+        ------
+        SessionNotFound, SessionEnded
+            If there is no such live session.
+        """
+        live = await self.get_live(caller, session_id)
+        self._audit.record("session", "rename_asked", caller.principal, session_id, name=name)
+        live.note(name=name, metadata=dict(metadata))
+        await self._store.save(live.record)
         return live.record
 
     async def close_all(self) -> None:
