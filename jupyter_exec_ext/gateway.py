@@ -15,7 +15,6 @@ It differs from the stock personality where that is not safe with several client
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import json
 import os
 import re
@@ -58,7 +57,8 @@ from .server.closed_gate import close_gate_if_invalid
 from .server.gate import Bearers, describe_user, let_in, scoped_token, unauthenticated, user_from
 from .server.graceful_stop import drain_at_sigterm
 from .server.routes import tornado_rules
-from .server.site_checks import is_host_allowed, site_of
+from .server.site_checks import is_host_allowed, is_loopback, site_of
+from .session_ports.port_services import port_services
 from .standard_api.client_registry import ClientRegistry
 from .standard_api.routes import standard_rules
 from .standard_api.token_alias import replace_auth_token
@@ -69,14 +69,6 @@ _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
 _KERNEL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _USER = User("gateway", "gateway", "gateway", "GW", None, None)
 _OWNER = owner("gateway", describe_user(_USER))
-
-
-def is_loopback(address: str) -> bool:
-    """Return whether an address to listen on can be reached from this machine only."""
-    try:
-        return ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 class GatewayGate:
@@ -315,7 +307,8 @@ class ExecPersonality(JupyterWebsocketPersonality):
             self.engine.policy_problem,
             GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin, self.engine.tokens),
         )
-        services = Services(self.engine, gate, "kernel_gateway", kernel_gateway.__version__, self.allow_token_in_url)
+        ports, version = port_services(self.engine, is_hub=False), kernel_gateway.__version__
+        services = Services(self.engine, ports, gate, "kernel_gateway", version, self.allow_token_in_url)
         self.mcp = McpEndpoint(self.engine)
         clients = ClientRegistry(self.engine, allow_token_in_url=self.allow_token_in_url)
         ours += [
@@ -331,7 +324,7 @@ class ExecPersonality(JupyterWebsocketPersonality):
                 )
                 for pattern, handler, options in standard_rules(services, clients, "")
             ]
-        return ours + [self._checked(*rule) for rule in super().create_request_handlers()]
+        return [ports.rule, *ours] + [self._checked(*rule) for rule in super().create_request_handlers()]
 
     def _checked(self, pattern: str, handler: type[web.RequestHandler], *options: Any) -> tuple[Any, ...]:
         if handler is stock.MainKernelHandler:

@@ -50,9 +50,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     "assembly": {"models", "errors", "system", "engine", "store", "audit"},
     "server": {
         *("models", "errors", "system", "protocol", "auth", "engine", "assembly"),
-        *("aca.endpoint", "mcp", "standard_api", "__init__"),
+        *("aca.endpoint", "mcp", "session_ports", "standard_api", "__init__"),
     },
     "standard_api": {"models", "errors", "protocol", "auth", "engine", "server"},
+    "session_ports": {
+        *("models", "errors", "system", "protocol", "auth", "engine", "isolation.sandbox", "server"),
+    },
     "mcp": {"models", "errors", "protocol", "auth", "engine", "server", "__init__"},
     "gateway": {
         "models",
@@ -64,6 +67,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "assembly",
         "server",
         "mcp",
+        "session_ports",
         "standard_api",
     },
     "magic": {"models", "client"},

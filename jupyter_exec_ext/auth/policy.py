@@ -39,6 +39,7 @@ class Policy:
     max_streams: int | None = _limit(
         100, "requests that are answered over time at once: event streams, change feeds, waits, notebook exports"
     )
+    max_ports: int | None = _limit(5, "ports of one session that may be open at once; 0 for none")
     max_execution_seconds: float | None = _limit(600.0, "run time of an execution; one that names none gets this")
     max_queue_seconds: float | None = _limit(3600.0, "how long an execution may wait in its session's queue")
     max_cpu_seconds: int | None = _limit(None, "processor time of each process of a session")
@@ -79,6 +80,7 @@ BUILT_IN: dict[str, Policy] = {
         max_open_executions=None,
         max_executions_per_minute=None,
         max_streams=None,
+        max_ports=None,
         max_execution_seconds=None,
         max_queue_seconds=None,
         max_output_bytes=None,
@@ -98,6 +100,7 @@ BUILT_IN: dict[str, Policy] = {
         max_open_executions=5,
         max_executions_per_minute=30,
         max_streams=20,
+        max_ports=1,
         max_execution_seconds=60.0,
         max_queue_seconds=300.0,
         max_cpu_seconds=300,
@@ -193,6 +196,16 @@ def check_streams(policy: Policy, streams: int) -> None:
         "one, or let several readers share one"
     )
     _check_count(policy, "max_streams", streams, text, retry_after_seconds=1.0)
+
+
+def check_ports(policy: Policy, ports: int) -> None:
+    """Check that one more open port of a session is allowed; raises `PolicyLimitReached`, or `PolicyDenied` for none.
+
+    The requests to a port are checked with 0 `ports`.
+    """
+    if policy.max_ports == 0:
+        _deny(policy, "max_ports", "allows no ports of sessions")
+    _check_count(policy, "max_ports", ports, "open ports of a session; close one first")
 
 
 def check_rate(policy: Policy, wait_seconds: float) -> None:

@@ -34,7 +34,7 @@ _APPROVAL_FIELDS = ("when", "modules", "pattern", "timeout_seconds")
 _SECONDS = tuple(f.name for f in fields(Policy) if f.type == "float | None")
 _COUNTS = tuple(f.name for f in fields(Policy) if f.type == "int | None")
 # A session without files is useful, but one without output or executions is not.
-MAY_BE_ZERO = ("max_file_bytes", "max_session_bytes", "max_session_files")
+MAY_BE_ZERO = ("max_ports", "max_file_bytes", "max_session_bytes", "max_session_files")
 # Requests are checked against the lists of a token's policy and of all its ancestors' policies.
 MAX_PATTERNS = 100
 MAX_TEXT = MAX_MODULE_CHARACTERS

@@ -12,6 +12,7 @@ SCOPES: dict[str, str] = {
     "executions:control": "interrupt, restart and cancel; answer input()",
     "files:read": "list and download the files of a session",
     "files:write": "upload and delete the files of a session",
+    "ports:use": "open ports of programs in a session, and send requests to them",
     "tokens:create": "create tokens that may do no more than the caller's own; list, rotate and revoke them",
     "pool:read": "read how loaded the server is, as a pool of servers does",
 }

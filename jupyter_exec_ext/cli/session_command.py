@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ..client.local_files import Progress
 from ..models import Session
 from ..protocol.records_json import to_json
 from .common_options import add_command, add_command_group, add_isolation_option, add_json_option, print_json
+from .listening_port import port_number
 from .messages import print_message
 from .relative_times import relative_time
 from .server_choice import add_server_options, api_client_for, client_for
@@ -46,11 +48,20 @@ def add_session_command(commands: Any) -> None:
     interrupt = add_command(
         actions, "interrupt", "interrupt what runs in sessions, as Ctrl-C would", interrupt_sessions
     )
+    port = add_command(
+        actions,
+        "port",
+        "open a port of a session and print its addresses",
+        open_port,
+    )
+    port.add_argument("id", metavar="SESSION", help=_SESSION_HELP)
+    port.add_argument("port", type=port_number, metavar="PORT", help="port on which a program of the session listens")
+    port.add_argument("--close", action="store_true", help="close it")
     for action in (stop, interrupt):
         action.add_argument("ids", nargs="+", metavar="ID", help=_SESSION_HELP)
-    for action in (listing, start):
+    for action in (listing, start, port):
         add_json_option(action)
-    for action in (listing, start, stop, interrupt):
+    for action in (listing, start, stop, interrupt, port):
         add_server_options(action, "auto", "auto")
 
 
@@ -145,6 +156,25 @@ def interrupt_sessions(args: argparse.Namespace) -> int:
     with api_client_for(args) as client:
         for session_id in args.ids:
             find_session(client, session_id).interrupt()
+    return 0
+
+
+def open_port(args: argparse.Namespace) -> int:
+    """Open or close a port of a session; print the address for programs, and the link for a browser."""
+    with api_client_for(args) as client:
+        session = find_session(client, args.id)
+        if args.close:
+            session.close_port(args.port)
+            return 0
+        opened = session.open_port(args.port)
+    if args.json:
+        print_json(asdict(opened))
+        return 0
+    print(f"For programs with a token: {opened.url}")
+    if opened.browser_url is not None:
+        print(f"For one browser, within 30 s: {opened.browser_url}")
+    else:
+        print(f"For browsers there is no link: {printable(opened.browser_reason or '')}")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,6 +28,9 @@ if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+
+_WILDCARD = re.compile(r"\*(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
 
 
 class EngineSettings(LoggingConfigurable):
@@ -184,6 +188,12 @@ class EngineSettings(LoggingConfigurable):
         "the server's name at a JupyterHub (JUPYTERHUB_SERVER_NAME); empty for ids without a name."
     ).tag(config=True)
 
+    ports_host = Unicode(
+        help="Host names under which browsers see open ports of sessions: '*.ports.example.net', a wildcard under "
+        "another domain than Jupyter's. All requests to them are the ports'. By default, there are names below "
+        "localhost where the server is reached as localhost."
+    ).tag(config=True)
+
     pool_size = Integer(
         1,
         min=0,
@@ -217,6 +227,13 @@ class EngineSettings(LoggingConfigurable):
     @validate("server_name")
     def _slug(self, proposal: Bunch) -> str:
         return server_slug(proposal["value"])
+
+    @validate("ports_host")
+    def _wildcard(self, proposal: Bunch) -> str:
+        name = str(proposal["value"]).lower().rstrip(".")
+        if name and not _WILDCARD.fullmatch(name):
+            raise TraitError(f"ports_host: write a wildcard such as '*.ports.example.net', not {name!r}")
+        return name
 
     @validate("isolation_levels")
     def _known_levels(self, proposal: Bunch) -> dict[str, str]:

@@ -25,6 +25,7 @@
     │   ├── ExecutionNotFound
     │   ├── FileNotFound
     │   ├── OutputNotFound
+    │   ├── PortNotFound
     │   ├── TokenNotFound
     │   └── GrantNotFound
     ├── MethodNotAllowed            405
@@ -33,6 +34,7 @@
     │   ├── IdempotencyKeyReused
     │   ├── NotAFile
     │   ├── FilesNotAvailable
+    │   ├── PortsNotAvailable
     │   └── NotAwaitingApproval
     ├── Gone                        410  was there
     │   ├── SessionEnded
@@ -48,11 +50,13 @@
     │   ├── TooManyTokens
     │   ├── TooManyAttempts
     │   ├── PolicyLimitReached
+    │   ├── TooManyPortRequests
     │   ├── PoolFull
     │   ├── PrincipalFull
     │   └── QueueFull
     ├── InternalError               500
     ├── KernelStartFailed           502
+    ├── PortUnreachable             502
     ├── SearchNotAvailable          501
     ├── Unavailable                 503  try again later
     │   ├── ShuttingDown
@@ -117,6 +121,8 @@ from .api_errors import (
     PolicyLimitReached,
     PolicyNotFound,
     PoolFull,
+    PortNotFound,
+    PortsNotAvailable,
     PrincipalFull,
     PropertiesMissing,
     QueueFull,
@@ -129,6 +135,7 @@ from .api_errors import (
     TokenTooBroad,
     TooManyAttempts,
     TooManyKernels,
+    TooManyPortRequests,
     TooManySessions,
     TooManyTokens,
     Unauthenticated,
@@ -144,6 +151,7 @@ from .api_failures import (
     NoServerStarted,
     OutOfResources,
     PoliciesInvalid,
+    PortUnreachable,
     SearchNotAvailable,
     ServerUnreachable,
     ShuttingDown,
@@ -213,6 +221,9 @@ __all__ = [
     "PolicyLimitReached",
     "PolicyNotFound",
     "PoolFull",
+    "PortNotFound",
+    "PortUnreachable",
+    "PortsNotAvailable",
     "PrincipalFull",
     "PropertiesMissing",
     "QueueFull",
@@ -233,6 +244,7 @@ __all__ = [
     "TokenTooBroad",
     "TooManyAttempts",
     "TooManyKernels",
+    "TooManyPortRequests",
     "TooManySessions",
     "TooManyTokens",
     "TransferCorrupted",

@@ -153,6 +153,12 @@ class OutputNotFound(NotFound):
     code = "output_not_found"
 
 
+class PortNotFound(NotFound):
+    """The session has no such open port."""
+
+    code = "port_not_found"
+
+
 class TokenNotFound(NotFound):
     """There is no such token, or it is not the caller's to manage."""
 
@@ -204,6 +210,12 @@ class FilesNotAvailable(Conflict):
     """
 
     code = "files_not_available"
+
+
+class PortsNotAvailable(Conflict):
+    """The session's kernel is not one whose ports the server can reach; the message says why."""
+
+    code = "ports_not_available"
 
 
 class NotAwaitingApproval(Conflict):
@@ -299,6 +311,12 @@ class PolicyLimitReached(LimitReached):
     """A limit of the token's policy was reached; the message and `limit` name it and its value."""
 
     code = "policy_limit_reached"
+
+
+class TooManyPortRequests(LimitReached):
+    """There are too many requests to the ports of a session, at once or within a minute."""
+
+    code = "too_many_port_requests"
 
 
 class PoolFull(LimitReached):

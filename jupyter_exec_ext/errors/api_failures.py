@@ -19,6 +19,13 @@ class KernelStartFailed(ExecError):
     status = 502
 
 
+class PortUnreachable(ExecError):
+    """No program of the session answers at the port, or its answer is not valid HTTP."""
+
+    code = "port_unreachable"
+    status = 502
+
+
 class SearchNotAvailable(ExecError):
     """The server's SQLite has no full-text index of trigrams, so executions cannot be searched."""
 

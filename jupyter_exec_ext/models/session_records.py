@@ -48,6 +48,8 @@ class Session:
     last_outcome : str or None
         State in which the session's last execution ended, such as ``timeout``; for an error, with the exception's name:
         ``error: KeyError``. None before the first end.
+    open_ports : sequence of int
+        Ports of the kernel's programs that can be reached through the server.
     memory_bytes : int or None
         Memory of the kernel's process and those below it, if the record was requested with it. None in any other
         record, and for a kernel that does not run or runs elsewhere.
@@ -73,6 +75,7 @@ class Session:
     approved_kinds: Sequence[str] = ()
     waits_for: str | None = None
     last_outcome: str | None = None
+    open_ports: Sequence[int] = ()
     memory_bytes: int | None = None
 
 
@@ -91,6 +94,32 @@ class UsageSample:
     at: str
     memory_bytes: int
     cpu: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionPort:
+    """Open port of a session.
+
+    Parameters
+    ----------
+    url : str
+        Address for programs, which send a token in the Authorization header.
+    opened_by : str
+        The principal.
+    opened_at : str
+        In UTC.
+    browser_url : str or None
+        Link that opens the port in one browser, once and within 30 seconds. None in a list, and where there is none.
+    browser_reason : str or None
+        Why there is no link.
+    """
+
+    port: int
+    url: str
+    opened_by: str
+    opened_at: str
+    browser_url: str | None = field(default=None, repr=False)
+    browser_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

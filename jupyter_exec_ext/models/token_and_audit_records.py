@@ -166,6 +166,7 @@ class AuditKind(str, Enum):
     APPROVAL = "approval"
     DENIAL = "denial"
     FILE = "file"
+    PORT = "port"
     SERVER = "server"
     TRAIL = "trail"
 

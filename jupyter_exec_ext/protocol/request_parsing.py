@@ -21,6 +21,7 @@ MAX_METADATA_BYTES = 64 * 1024
 MAX_LIMITS_BYTES = 8 * 1024  # a token's record has those of all above it, and is read with each request
 MAX_NOTEBOOK_NAME_BYTES = 240  # file systems take 255, and Jupyter's checkpoint has a longer name than the notebook
 MAX_ENV_NAMES = 1000
+MAX_PORT = 65_535
 MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new process have
 _MAX_SECONDS = 1e9
 # As the API's description has it; well within the limits of file systems.
@@ -198,6 +199,18 @@ def _execution_request(body: _Body) -> ExecutionRequest:
     )
     body.done()
     return request
+
+
+def port_from_json(data: Any) -> int:
+    """Read the body of ``POST /sessions/{sid}/ports``; raises `InvalidRequest`."""
+    body = _Body(data)
+    port: int | None = body.take(
+        "port", "a whole number from 1 to 65535", lambda v: type(v) is int and 1 <= v <= MAX_PORT
+    )
+    body.done()
+    if port is None:
+        raise InvalidRequest("'port' is missing")
+    return port
 
 
 def notebook_path_from_json(data: Any) -> str:

@@ -7,9 +7,9 @@ from dataclasses import asdict, fields
 from typing import Any, TypeVar
 
 from ..errors import UnexpectedAnswer
-from ..models import FileChange, JSONObject, Readiness, ServerLoad, SessionUsage, UsageSample
+from ..models import FileChange, JSONObject, Readiness, ServerLoad, SessionPort, SessionUsage, UsageSample
 
-R = TypeVar("R", SessionUsage, UsageSample, FileChange, Readiness, ServerLoad)
+R = TypeVar("R", SessionPort, SessionUsage, UsageSample, FileChange, Readiness, ServerLoad)
 
 
 def view_to_json(record: SessionUsage | FileChange | Readiness | ServerLoad) -> JSONObject:
@@ -25,6 +25,11 @@ def usage_from_json(data: Any) -> SessionUsage:
 def file_change_from_json(data: Any) -> FileChange:
     """Read a `FileChange`; raises `UnexpectedAnswer` if it is none."""
     return _build(FileChange, data)
+
+
+def session_port_from_json(data: Any) -> SessionPort:
+    """Read a `SessionPort`; raises `UnexpectedAnswer` if it is none."""
+    return _build(SessionPort, data)
 
 
 def readiness_from_json(data: Any) -> Readiness:

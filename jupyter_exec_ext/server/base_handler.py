@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http.client import responses
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jupyter_server.utils import url_path_join
 from tornado.httputil import HTTPServerRequest
@@ -40,6 +40,9 @@ from ..system.resources import exhausted, out_of_resources
 from .gate import Access, Gate, check_access
 from .request_body import BodyHandler
 
+if TYPE_CHECKING:
+    from ..session_ports.port_services import PortServices
+
 # A stream of a token that has ended gets this time to send the reason as its last event.
 _LAST_EVENT_SECONDS = 0.3
 _DENIED = (401, 403)
@@ -60,9 +63,10 @@ _BY_STATUS: dict[int, type[ExecError]] = {
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """Dependencies of the handlers: the engine, the host's gate, name and version, and its setting of this name."""
+    """Dependencies of the handlers: the engine, ports, the host's gate, name and version, and its setting."""
 
     engine: ExecEngine
+    ports: PortServices
     gate: Gate
     host: str
     host_version: str

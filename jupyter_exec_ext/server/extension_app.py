@@ -11,6 +11,7 @@ from traitlets import Bool, Dict, Float
 from ..assembly import CONFIGURABLES, build_engine, build_host
 from ..engine.engine import ExecEngine
 from ..mcp.endpoint import McpEndpoint
+from ..session_ports.port_services import port_services
 from ..standard_api.client_registry import ClientRegistry
 from ..standard_api.token_places import TOKEN_IN_URL_WARNING
 from .base_handler import ExecHandler, Services
@@ -91,9 +92,13 @@ class ExecExtensionApp(ExtensionApp):
         """Register the route table."""
         if self.engine is not None:
             gate = close_gate_if_invalid(self.engine.policy_problem, ServerGate(self.engine.tokens, self.hub))
-            services = Services(
-                self.engine, gate, "jupyter_server", jupyter_server.__version__, self.allow_token_in_url
-            )
+            server = self.serverapp
+            assert server is not None
+            ports = port_services(self.engine, is_hub=self.hub is not None, provider=server.identity_provider)
+            # Before all rules of all extensions: there is nothing else on the ports' host names.
+            server.web_app.default_router.rules.insert(0, server.web_app.default_router.process_rule(ports.rule))
+            version = jupyter_server.__version__
+            services = Services(self.engine, ports, gate, "jupyter_server", version, self.allow_token_in_url)
             self.mcp = McpEndpoint(self.engine)
             if self.allow_token_in_url:
                 self.log.warning(TOKEN_IN_URL_WARNING)

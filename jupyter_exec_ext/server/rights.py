@@ -14,6 +14,8 @@ READ_FILES = Access("files:read", "read", "contents")
 WRITE_FILES = Access("files:write", "write", "contents")
 READ_TOKENS = Access("tokens:create", "read", "tokens")
 WRITE_TOKENS = Access("tokens:create", "write", "tokens")
+READ_PORTS = Access("ports:use", "read")
+USE_PORTS = Access("ports:use", "execute")
 # A token must not approve its own code.
 APPROVE = Access(None, "execute", owner_only=True)
 GRANT = Access(None, "execute", owner_only=True)

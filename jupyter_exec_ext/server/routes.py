@@ -31,6 +31,7 @@ from ..mcp.mcp_handler import (
     McpMetadataHandler,
     McpTokensHandler,
 )
+from ..session_ports.port_handlers import PortHandler, PortProxyHandler, PortsHandler
 from ..standard_api.client_registry import ClientRegistry
 from ..standard_api.kernel_handlers import StandardNotFoundHandler
 from ..standard_api.routes import STANDARD_PREFIX, standard_rules
@@ -60,9 +61,11 @@ from .rights import (
     READ_EXECUTIONS,
     READ_FILES,
     READ_LOAD,
+    READ_PORTS,
     READ_SESSIONS,
     READ_TOKENS,
     RUN_CODE,
+    USE_PORTS,
     WRITE_FILES,
     WRITE_TOKENS,
 )
@@ -144,6 +147,13 @@ ROUTES = (
         {"GET": READ_EXECUTIONS, "POST": RUN_CODE},
     ),
     Route("/sessions/{session_id}/approved-kinds", SessionApprovedKindsHandler, {"DELETE": APPROVE}),
+    Route("/sessions/{session_id}/ports", PortsHandler, {"GET": READ_PORTS, "POST": USE_PORTS}),
+    Route("/sessions/{session_id}/ports/{port}", PortHandler, {"DELETE": USE_PORTS}),
+    Route(
+        "/sessions/{session_id}/ports/{port}/{rest}",
+        PortProxyHandler,
+        dict.fromkeys(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"), USE_PORTS),
+    ),
     Route("/sessions/{session_id}/changes/{path}", SessionChangeHandler, {"GET": READ_FILES}),
     Route(
         "/sessions/{session_id}/files",
@@ -254,6 +264,7 @@ def _pattern(path: str, methods: Collection[str]) -> str:
     # A file's path has any characters up to the end; the engine rejects a forbidden one with its reason.
     # A proxy turns .../sessions/ID/files/.. into .../sessions/ID/, which must not delete the session.
     end = "/(?P<path>.+)" if rest else "" if "DELETE" in methods else "/?"
+    start = start.replace("{rest}", "(?P<rest>.*)")
     start = start.replace("{name}", "(?P<name>[A-Za-z0-9_.-]{1,64})")
     return f"/{PREFIX}" + re.sub(r"\{(\w+)\}", r"(?P<\1>[A-Za-z0-9_-]{1,64})", start) + end
 

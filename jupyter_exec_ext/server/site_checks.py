@@ -74,3 +74,11 @@ def is_host_allowed(host_header: str, allowed_hosts: list[str]) -> bool:
     except ValueError:
         return False
     return True
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether an address to listen on can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

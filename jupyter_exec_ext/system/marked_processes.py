@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import psutil
 
@@ -21,6 +22,8 @@ MARK = "JUPYTER_EXEC_SESSION"
 # A process may fork between being found and being killed; a few rounds outrun that.
 _MAX_ROUNDS = 50
 _ROUND_SECONDS = 0.01
+# The addresses of listeners that a connection to 127.0.0.1 can have.
+_REACHED = frozenset({"127.0.0.1", "0.0.0.0", "::"})  # noqa: S104  # compared, not listened at
 
 
 def kill_marked(session_ids: set[str]) -> list[int]:
@@ -45,6 +48,23 @@ def kill_left_behind(session_id: str, kernel_pid: int | None) -> list[int]:
     Only for a kernel that has run no code yet: what is not below it belongs to its predecessors.
     """
     return _kill({session_id}, kernel_pid)
+
+
+def is_listening(session_id: str, port: int) -> bool:
+    """Return whether a process of a session listens on a port of this machine's own IPv4 address, or on all."""
+    return any(
+        connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.laddr.ip in _REACHED
+        for process in _marked({session_id})
+        for connection in _connections(process)
+    )
+
+
+def _connections(process: psutil.Process) -> list[Any]:
+    try:  # psutil 6 has renamed the method
+        read = getattr(process, "net_connections", None) or process.connections
+        return list(read("tcp"))
+    except (psutil.Error, OSError):  # it has ended meanwhile
+        return []
 
 
 def _kill(session_ids: set[str], spared_root: int | None) -> list[int]:

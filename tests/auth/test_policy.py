@@ -18,6 +18,7 @@ from jupyter_exec_ext.auth.policy import (
     check_env,
     check_kernel,
     check_open_executions,
+    check_ports,
     check_rate,
     check_session_count,
     check_stored,
@@ -63,6 +64,7 @@ DECISIONS: dict[str, tuple[Any, Check, Check, type[ExecError]]] = {
         lambda p: check_open_executions(p, 3),
         PolicyLimitReached,
     ),
+    "max_ports": (4, lambda p: check_ports(p, 3), lambda p: check_ports(p, 4), PolicyLimitReached),
     "max_streams": (4, lambda p: check_streams(p, 3), lambda p: check_streams(p, 4), PolicyLimitReached),
     "max_executions_per_minute": (7, lambda p: check_rate(p, 0.0), lambda p: check_rate(p, 12.5), PolicyLimitReached),
     "max_execution_seconds": (

@@ -16,9 +16,9 @@ from jupyter_exec_ext.standard_api.routes import STANDARD_ROUTES
 from .markdown import code, section, sentence, table
 from .schemas import Schema, bounds, extended, fields, link, type_of
 
-_METHODS = ("get", "put", "post", "delete")
+_METHODS = ("get", "head", "put", "post", "patch", "delete")
 #: The subjects of the requests, as the document has them.
-TAGS = ("info", "sessions", "executions", "files", "tokens", "approvals", "events")
+TAGS = ("info", "sessions", "executions", "files", "ports", "tokens", "approvals", "events")
 
 
 def document() -> Mapping[str, Any]:

@@ -16,6 +16,7 @@ from ...protocol.strict_json import dump_bytes
 from ..api.execution_operations import execution_request, executions_of, new_key, one_timeout
 from ..api.file_transfers import FileListing, FilesApi, save_locally
 from ..api.operations import ExecApi
+from ..api.port_operations import PortsApi
 from ..api.steps import Operation
 from ..local_files import (
     FileSource,
@@ -30,6 +31,7 @@ from ..local_files import (
 from ..server_connection import JupyterConnectionInfo
 from .driver import AnswerInput, SyncDriver
 from .execution_handle import ExecutionHandle
+from .ports import ExecPorts
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -78,7 +80,7 @@ class ExecSessionBase(ABC):
         self._driver.perform_to_the_end(self._closing(is_hurried=False))
 
 
-class ExecSession(ExecSessionBase):
+class ExecSession(ExecPorts, ExecSessionBase):
     """A session on the server. As a context manager it is deleted at the end.
 
     Parameters
@@ -91,7 +93,7 @@ class ExecSession(ExecSessionBase):
         super().__init__(driver, is_own=is_own)
         self.record = record
         self._api = api
-        self._files = FilesApi(api.retry)
+        self._files, self._ports = FilesApi(api.retry), PortsApi(driver.connection.url, record.id, api.retry)
         self._place = executions_of(record.id)
 
     @property

@@ -272,7 +272,7 @@ class LiveSession:
         await self._late_output.close()
         await self._files.session_ended(self.record.id)
         moment = utc_timestamp(time.time())
-        await self._update(state=SessionState.ENDED, ended_at=moment, ended_reason=cut.reason)
+        await self._update(state=SessionState.ENDED, ended_at=moment, ended_reason=cut.reason, open_ports=())
         for callback in self._on_end:
             callback()
 
