@@ -18,6 +18,7 @@ from ..errors import ExecError
 from ..models import EndEvent, ExecutionState, InputRequestEvent, JupyterExecutionRequest, StateEvent
 from ..protocol.records_json import event_from_json
 from ..protocol.strict_json import loads_strict
+from .comm_outbox import Position
 from .incoming_messages import IncomingMessage
 from .outgoing_messages import OutgoingMessage, make_end, make_note, make_output, make_request_header, make_status
 
@@ -79,6 +80,8 @@ class ExecutionDisplay:
     ----------
     send : callable
         Coroutine function that sends a message, and returns when there is room for more.
+    send_comms : callable
+        Coroutine function that sends the comm messages which are due, before an event and after the last one.
     log : Logger
         Logger for executions whose log cannot be read.
 
@@ -91,10 +94,13 @@ class ExecutionDisplay:
     def __init__(
         self,
         send: Callable[[OutgoingMessage], Awaitable[None]],
+        send_comms: Callable[[], Awaitable[None]],
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self.prompt: Prompt | None = None
         self._send = send
+        self._send_comms = send_comms
+        self._sent: Position | None = None  # newest event that was sent
         self._log = log
         self._requests: dict[str, _Request] = {}  # by id of the execution
         self._waiting: asyncio.Queue[ExecutionHandle] = asyncio.Queue()
@@ -125,6 +131,21 @@ class ExecutionDisplay:
         self._open[execution_id] = execution
         self._waiting.put_nowait(execution)
 
+    def get_position(self) -> Position | None:
+        """Return the position of the newest output in the session; None if all executions were sent or wait."""
+        for execution in reversed(self._open.values()):  # queued ones are few: the session's queue is bounded
+            if execution.record.state not in (ExecutionState.QUEUED, ExecutionState.AWAITING_APPROVAL):
+                seq = execution.log.appended_seq if isinstance(execution, LiveExecution) else execution.log.last_seq
+                return Position(execution.record.id, seq)
+        return None
+
+    def has_sent(self, position: Position) -> bool:
+        """Return whether the output up to a position was sent, or cannot be sent any more."""
+        if position.execution_id not in self._open:
+            return True
+        sent = self._sent
+        return sent is not None and sent.execution_id == position.execution_id and sent.seq >= position.seq
+
     def adopt_executions(self, earlier: ExecutionDisplay) -> None:
         """Queue the executions that the same client requested, and that an earlier display did not finish.
 
@@ -146,6 +167,7 @@ class ExecutionDisplay:
             finally:
                 self._open.pop(execution.record.id, None)
                 self._requests.pop(execution.record.id, None)
+            await self._send_comms()
 
     async def _show(self, execution: ExecutionHandle) -> None:
         asked = execution.request if isinstance(execution, LiveExecution) else None
@@ -165,8 +187,11 @@ class ExecutionDisplay:
     async def _show_events(self, shown: _DisplayedExecution) -> None:
         async for batch in follow(shown.execution.log):
             for entry in batch:
+                await self._send_comms()
                 if entry.type != EndEvent.type:  # `_show_end` has the record, and the line may be long
                     await self._show_event(shown, event_from_json(loads_strict(entry.line)))
+                self._sent = Position(shown.execution.record.id, entry.seq)
+            await self._send_comms()
 
     async def _show_event(self, shown: _DisplayedExecution, event: Any) -> None:
         if isinstance(event, StateEvent):

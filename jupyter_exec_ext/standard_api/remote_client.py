@@ -58,8 +58,8 @@ class RemoteClient:
         self._may_send = asyncio.Event()
         self._has_ended = False
         self._is_shutting_down = False
-        self._display = ExecutionDisplay(self._send, engine.log)
-        self._comm_outbox = CommOutbox(self._send)
+        self._comm_outbox = CommOutbox(self._send, lambda position: self._display.has_sent(position))
+        self._display = ExecutionDisplay(self._send, self._comm_outbox.send_due, engine.log)
         self._tasks: set[asyncio.Task[None]] = set()
         self._unwatch: Callable[[], None] | None = None
 
@@ -319,7 +319,7 @@ class RemoteClient:
         if not self._may_use_comms():
             return
         outgoing = OutgoingMessage("iopub", message.msg_type, message.content, parent, message.metadata)
-        if not self._comm_outbox.add_message(outgoing):
+        if not self._comm_outbox.add_message(outgoing, self._display.get_position()):
             self._mark_behind("the client reads too slowly to follow the session's widgets")
 
     def _start_task(self, work: Coroutine[Any, Any, None]) -> None:

@@ -107,7 +107,7 @@ class DurableLog:
         self._unsaved: list[LogLine] = []  # readers have received them, but no file has them yet
         self._recent: deque[LogLine] = deque()
         self._recent_bytes = 0
-        self._seq = 0
+        self.appended_seq = 0
         self._readers: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_writing = False
@@ -131,8 +131,8 @@ class DurableLog:
         self._write_soon()
 
     def _add(self, event: OutputEvent) -> None:
-        self._seq += 1
-        self._pending.append((self._seq, time.time(), event))
+        self.appended_seq += 1
+        self._pending.append((self.appended_seq, time.time(), event))
 
     def _write_soon(self) -> None:
         if self._is_writing or self._is_ending or not self._pending:

@@ -96,6 +96,21 @@ async def test_comm_messages_of_code_are_capped_per_execution(http: aiohttp.Clie
     assert message.content["data"] == {"d": 1}
 
 
+async def test_text_and_comm_messages_of_code_keep_their_order(http: aiohttp.ClientSession, host: Host) -> None:
+    _, client = await start(http, host, mint(host, policy="large"))
+    code = (
+        "from comm import create_comm\nc = create_comm('t')\n"
+        "for n in range(200): print(n, flush=True); c.send({'n': n})"
+    )
+    sent, seen = await client.send("shell", "execute_request", {"code": code}), []
+    while (message := await client.receive()).content.get("execution_state") != "idle" or message.parent_id != sent:
+        if message.msg_type == "stream":  # may have several lines
+            seen += [("text", int(line)) for line in message.content["text"].split()]
+        elif message.msg_type == "comm_msg":
+            seen.append(("comm", message.content["data"]["n"]))
+    assert seen == [(kind, number) for number in range(200) for kind in ("text", "comm")]
+
+
 async def test_status_forged_by_comm_handler_is_dropped(http: aiohttp.ClientSession, host: Host) -> None:
     _, client = await opened(http, host, mint(host, policy="widgets"))
     forging = """

@@ -7,11 +7,14 @@ from typing import Any
 
 import aiohttp
 import pytest
+import requests
 
+from tests.server.test_hub import logged_in
+from tests.standard_api.test_cross_site import HANDSHAKE
 from tests.support.bearers import Bearer, mint
 from tests.support.full import only_in_full
 from tests.support.hosts import Host
-from tests.support.hubs import HubHost
+from tests.support.hubs import USER, HubHost
 from tests.support.kernel_sockets import V1, reply_of, start, texts_of
 
 
@@ -43,6 +46,7 @@ async def check_kernel(http: aiohttp.ClientSession, host: Host, bearer: Bearer) 
     assert reply_of(await socket.run("print('again')"))["status"] == "ok"
     assert await status_of(http, host, "POST", f"{path}/interrupt", bearer.token) == 204
     assert await status_of(http, host, "GET", f"{path}/channels", None) == 401
+    await socket.socket.close()
     assert await status_of(http, host, "DELETE", path, bearer.token) == 204
     assert await status_of(http, host, "GET", path, bearer.token) == 404
     return path
@@ -67,7 +71,8 @@ async def test_kernel_at_hub_server_serves_scoped_and_hub_tokens(http: aiohttp.C
     scoped = mint(hub, policy="trusted")
     for bearer in (scoped, Bearer(hub, str(hub.info.token))):
         path = await check_kernel(http, hub, bearer)
-    kernel, _ = await start(http, hub, scoped)
+    kernel, socket = await start(http, hub, scoped)
+    await socket.socket.close()
     live = f"/kernels/{kernel['id']}"
     for method, wanted in (("GET", "/kernels"), ("POST", "/kernels"), ("GET", live), ("GET", f"{live}/channels")):
         assert await status_of(http, hub, method, wanted, stranger) == 403
@@ -81,3 +86,19 @@ async def test_kernel_at_hub_server_serves_scoped_and_hub_tokens(http: aiohttp.C
     assert await status_of(http, hub, "DELETE", live, scoped.token) == 204
     assert await status_of(http, hub, "GET", path, scoped.token) == 404
     assert str(scoped.token) not in hub.log_text()
+
+
+@only_in_full
+def test_hub_login_cookie_opens_no_websocket_and_hub_token_does(hosts: Any) -> None:
+    hub: HubHost = hosts["hub"]
+    browser, authorization = logged_in(hub, USER), {"Authorization": f"token {hub.info.token}"}
+    kernels = f"{hub.info.url}exec/jupyter/api/kernels"
+    kernel = requests.post(kernels, headers=authorization, timeout=60).json()["id"]
+    channels = f"{kernels}/{kernel}/channels"
+    assert kernel in [each["id"] for each in browser.get(kernels, timeout=60).json()]  # the cookie is valid
+    (xsrf,) = {cookie.value for cookie in browser.cookies if cookie.name == "_xsrf" and cookie.path != "/hub/"}
+    for headers in ({}, {"Origin": hub.info.url.partition("/user/")[0]}, {"X-XSRFToken": str(xsrf)}):
+        refused = browser.get(channels, headers={**HANDSHAKE, **headers}, timeout=60)
+        assert (refused.status_code, refused.json()["code"]) in ((403, "xsrf_check_failed"), (401, "unauthenticated"))
+    assert requests.get(channels, headers={**HANDSHAKE, **authorization}, timeout=60).status_code == 101
+    assert requests.delete(f"{kernels}/{kernel}", headers=authorization, timeout=60).status_code == 204

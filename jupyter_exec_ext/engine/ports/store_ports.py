@@ -69,6 +69,10 @@ class WritableLog(EventLog, Protocol):
     def full(self) -> bool:
         """True if the store has no room for more output; what is appended nevertheless is stored."""
 
+    @property
+    def appended_seq(self) -> int:
+        """Number of the newest event. Readers get it a moment later, when it is written."""
+
     def append(self, event: OutputEvent) -> None:
         """Number the event and store it."""
 
