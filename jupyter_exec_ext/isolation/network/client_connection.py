@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 import socket
 import ssl
+from contextlib import suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
@@ -21,6 +24,7 @@ from .upstream import Refused, Unreachable
 if TYPE_CHECKING:
     from .proxy_process import Proxy
 
+_log = logging.getLogger(__name__)
 IDLE_SECONDS = 600.0
 BEGIN_SECONDS = 5.0
 _CONNECT_SECONDS = 60.0
@@ -88,20 +92,20 @@ class ClientConnection:
         self._verdict = verdict
         record = OpenRecord(self.proxy.next_number(), target, method, self._loop.time())
         self.allow_seconds(_CONNECT_SECONDS)
+        self.record = record
         try:
             await asyncio.wait_for(
                 self.proxy.report("begin", record.number, self._fields(record, rule=verdict.rule)), BEGIN_SECONDS
             )
         except asyncio.TimeoutError as error:
             raise Refused("the server does not keep up with the records of requests; try again later") from error
-        self.record = record
         return verdict
 
     async def end(self, verdict: str, reason: str = "") -> None:
         """Report the end of the open request, if there is one."""
         record, self.record = self.record, None
         if record is not None:
-            await self.proxy.report("end", record.number, self._fields(record, verdict=verdict, reason=reason))
+            await self._report_end(record, verdict, reason)
 
     async def refuse(self, target: Target | None, reason: str, method: str = "") -> None:
         """Report a refused request, also one that had begun; many refused ones are slowed down."""
@@ -109,8 +113,14 @@ class ClientConnection:
             await self.end("refused", reason)
         else:
             record = OpenRecord(self.proxy.next_number(), target or Target("", 0), method, self._loop.time())
-            await self.proxy.report("end", record.number, self._fields(record, verdict="refused", reason=reason))
+            await self._report_end(record, "refused", reason)
         await self.session.refusals.wait()
+
+    async def _report_end(self, record: OpenRecord, verdict: str, reason: str) -> None:
+        """Report the end of a request, also if the connection is cut; wait for the server as long as it takes."""
+        self.deadline = math.inf
+        fields = self._fields(record, verdict=verdict, reason=reason)
+        await asyncio.shield(self.proxy.report("end", record.number, fields))
 
     def check_upload(self, size: int) -> None:
         """Raise `Refused` if the session may not send that much more."""
@@ -162,6 +172,9 @@ class ClientConnection:
             reason = self.cut_reason
             if not reason:
                 raise
+        except Exception as error:  # a defect of ours must not pass without a record either
+            _log.exception("a connection of session %s failed", self.session.session_id)
+            reason = f"the proxy failed ({type(error).__name__})"
         else:
             verdict = "allowed"
         finally:
@@ -260,7 +273,8 @@ class ClientConnection:
         if upstream is not None:
             self.allow_seconds(IDLE_SECONDS if target.port != 443 else HEAD_SECONDS)
             download = copy_sockets(upstream, self._client, self.count_received)
-            await run_both(self._send_checked(target, upstream), download)
+            with suppress(ConnectionError):  # many programs end a tunnel by a reset
+                await run_both(self._send_checked(target, upstream), download)
         elif await self._peek() == HANDSHAKE and target.port != 80:
             await self._serve_terminated(target)
         elif target.port == 443:

@@ -111,7 +111,9 @@ class HttpExchange:
                 request = None
                 self._client.state.start_next_cycle()
         except h11.RemoteProtocolError as error:
-            await self._answer(400, f"the request is not HTTP as it must be: {error}")
+            reason = f"the request is not HTTP as it must be: {error}"
+            await self._owner.refuse(self._base, reason)
+            await self._answer(400, reason)
         finally:
             self._close_host()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import gc
+import json
 import os
 import pwd
 import resource
@@ -15,7 +16,9 @@ import signal
 import socket
 import ssl
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -165,14 +168,13 @@ def main() -> None:
     packet, descriptors, _, _ = socket.recv_fds(control, 1 << 16, 1)
     if not packet:
         return
-    import json
-
     settings = ProxySettings(**json.loads(packet))
     saved = Path(f"/proc/self/fd/{descriptors[0]}").read_bytes()
     authority, trust = CertificateAuthority(saved), make_trust(settings.ca_file)
     if not saved:
         os.write(descriptors[0], authority.save())
     os.close(descriptors[0])
+    _load_lazy_modules(authority, trust)
     _restrict_process(server)
     asyncio.run(_serve(control, settings, authority, trust))
 
@@ -191,10 +193,16 @@ async def _serve(
     os._exit(0)  # at once, also while names are being looked up
 
 
+def _load_lazy_modules(authority: CertificateAuthority, trust: ssl.SSLContext) -> None:
+    """Load what is loaded at first use: the unprivileged user may not be able to read Python's own files."""
+    authority.context_for("localhost").wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_side=True)
+    trust.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname="localhost")
+    with suppress(OSError):
+        socket.getaddrinfo("localhost", 80)
+
+
 def _restrict_process(server: int) -> None:
     """Give up rights, set limits, and end with the server."""
-    import threading
-
     threading.stack_size(_THREAD_STACK_BYTES)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_DATA, (MAX_DATA_BYTES, MAX_DATA_BYTES))

@@ -173,7 +173,7 @@ def parse_rule(text: str) -> Rule:
         raise RuleError(f"rule {text[:80]!r} is empty or has spaces around it; write a host, such as 'example.com'")
     if "://" in text:
         return _parse_url_rule(text)
-    if "/" in text and not re.match(r"\[?[0-9a-fA-F:.]+/", text):
+    if "/" in text and not re.match(r"\[?[0-9a-fA-F:.]+\]?/", text):
         raise RuleError(f"rule {text[:80]!r} has a path but no scheme; write it as 'https://host/path/*'")
     host, port = split_port(text, text)
     return Rule(text, _parse_rule_host(host, text), WEB_PORTS if port is None else frozenset({port}))

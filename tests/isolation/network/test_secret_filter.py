@@ -1,0 +1,151 @@
+"""Secrets in requests: filled in for their host only, refused elsewhere, and taken out of what comes back."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jupyter_exec_ext.isolation.network.network_access import NetworkAccess, NetworkSecret, Target
+from jupyter_exec_ext.isolation.network.secret_filter import SecretFilter
+from jupyter_exec_ext.isolation.network.upstream import Refused
+from tests.support.full import scaled
+
+from .servers import World, access_of, curl
+
+VALUE, PLACEHOLDER = 's3cr3t/"value+of=40', "exec-secret-placeholder-7f3a"
+SECRET = NetworkSecret("KEY", PLACEHOLDER, ("a.test",), "Authorization", "Bearer {}", VALUE)
+ACCESS = NetworkAccess((), secrets=(SECRET,))
+ALLOWED, OTHER, PLAIN = (
+    Target("a.test", 443, "https", "GET", "/"),
+    Target("b.test", 443, "https", "GET", "/"),
+    Target("a.test", 443, "http", "GET", "/"),
+)
+
+
+def filled(*headers: tuple[bytes, bytes]) -> dict[bytes, bytes]:
+    return dict(SecretFilter(ACCESS, ALLOWED).fill("/", list(headers)))
+
+
+def test_missing_header_is_added_and_a_header_without_the_placeholder_is_kept() -> None:
+    assert filled()[b"Authorization"] == b"Bearer " + VALUE.encode()
+    assert filled((b"authorization", b"Basic eDp5"))[b"authorization"] == b"Basic eDp5"
+
+
+def test_placeholder_is_replaced_in_any_scheme_of_the_header() -> None:
+    assert filled((b"Authorization", b"token " + PLACEHOLDER.encode())) == {
+        b"Authorization": b"token " + VALUE.encode(),
+        b"Accept-Encoding": b"identity",
+    }
+    basic = base64.b64encode(f"user:{PLACEHOLDER}".encode())
+    value = filled((b"Authorization", b"Basic " + basic))[b"Authorization"]
+    assert base64.b64decode(value[6:]).decode() == f"user:{VALUE}"
+
+
+def test_headers_that_would_hide_the_value_in_the_answer_are_removed() -> None:
+    headers = filled((b"Range", b"bytes=1-2"), (b"Accept-Encoding", b"gzip"), (b"X", b"y"))
+    assert headers.keys() == {b"X", b"Authorization", b"Accept-Encoding"}
+
+
+@pytest.mark.parametrize("target", [OTHER, PLAIN])
+def test_other_hosts_and_plain_http_get_nothing(target: Target) -> None:
+    assert SecretFilter(ACCESS, target).fill("/", [(b"X", b"y")]) == [(b"X", b"y")]
+    with pytest.raises(Refused, match="KEY"):
+        SecretFilter(ACCESS, target).fill("/", [(b"Authorization", b"Bearer " + PLACEHOLDER.encode())])
+
+
+@pytest.mark.parametrize("target", [ALLOWED, OTHER])
+def test_placeholder_in_another_place_is_refused(target: Target) -> None:
+    basic = b"Basic " + base64.b64encode(f"user:{PLACEHOLDER}".encode())
+    with pytest.raises(Refused):
+        SecretFilter(ACCESS, target).fill(f"/?{PLACEHOLDER}", [])
+    for header in ((b"X", PLACEHOLDER.encode()), (PLACEHOLDER.encode(), b"x"), (b"X", basic)):
+        with pytest.raises(Refused):
+            SecretFilter(ACCESS, target).fill("/", [header])
+
+
+@given(st.integers(1, 40))
+def test_placeholder_in_a_body_is_found_in_any_pieces(size: int) -> None:
+    body = b"x" * 17 + PLACEHOLDER.encode() + b"y"
+    secrets = SecretFilter(ACCESS, OTHER)
+    pieces = [body[start : start + size] for start in range(0, len(body), size)]
+    with pytest.raises(Refused):
+        list(map(secrets.check_sent, pieces))
+
+
+@given(st.lists(st.sampled_from([VALUE, VALUE[:5], VALUE[5:], "x", VALUE[:-1]])), st.integers(1, 50))
+def test_value_never_comes_back_in_any_pieces(parts: list[str], size: int) -> None:
+    secrets = SecretFilter(ACCESS, ALLOWED)
+    secrets.fill("/", [])
+    body = "".join(parts).encode()
+    pieces = [secrets.clean_body(body[start : start + size]) for start in range(0, len(body), size)]
+    assert b"".join([*pieces, secrets.clean_body(b"", is_last=True)]) == body.replace(
+        VALUE.encode(), PLACEHOLDER.encode()
+    )
+
+
+@pytest.mark.parametrize(
+    "form",
+    [VALUE, quote(VALUE), quote(VALUE, safe=""), json.dumps(VALUE)[1:-1], base64.b64encode(VALUE.encode()).decode()],
+)
+def test_value_in_another_form_does_not_come_back(form: str) -> None:
+    secrets = SecretFilter(ACCESS, ALLOWED)
+    secrets.fill("/", [])
+    assert form.encode() not in secrets.clean_body(f"<{form}>".encode(), is_last=True)
+    assert secrets.clean_headers([(b"X", form.encode())]) != [(b"X", form.encode())]
+
+
+def test_basic_credentials_with_the_value_do_not_come_back() -> None:
+    secrets = SecretFilter(ACCESS, ALLOWED)
+    sent = b"Basic " + base64.b64encode(f"user:{PLACEHOLDER}".encode())
+    value = dict(secrets.fill("/", [(b"Authorization", sent)]))[b"Authorization"]
+    assert secrets.clean_body(b"<" + value + b">", is_last=True) == b"<" + sent + b">"
+
+
+def test_value_in_a_websocket_ends_it() -> None:
+    secrets = SecretFilter(ACCESS, ALLOWED)
+    secrets.fill("/", [])
+    secrets.refuse_value(b"\x81" + VALUE[:7].encode())
+    with pytest.raises(Refused):
+        secrets.refuse_value(VALUE[7:].encode())
+
+
+async def test_secret_is_used_at_its_host_and_nowhere_else(world: World) -> None:
+    here, other = f"a.test:{world.https}", f"b.test:{world.https}"
+    secret = NetworkSecret("KEY", PLACEHOLDER, (here,), "Authorization", "Bearer {}", VALUE)
+    proxy = await world.open(access_of(here, f"https://{other}/*", f"b.test:{world.http}", secrets=(secret,)))
+    trust = ssl.create_default_context(cafile=await world.trusted())
+    async with aiohttp.ClientSession() as session:
+        for number in range(scaled(1000, per_commit=20)):
+            headers = {} if number % 2 else {"Authorization": f"Bearer {PLACEHOLDER}"}
+            async with session.get(f"https://{here}/echo", headers=headers, proxy=proxy, ssl=trust) as response:
+                text = await response.text()
+                assert f"Authorization: Bearer {PLACEHOLDER}" in text and VALUE not in text
+                assert response.headers["X-Echo"] == f"Bearer {PLACEHOLDER}"
+        used = [request[2]["Authorization"] for request in world.seen.requests]
+        assert used == [f"Bearer {VALUE}"] * len(used)
+        world.seen.requests.clear()
+        for number in range(scaled(200, per_commit=12)):
+            base = (f"https://{other}", f"http://b.test:{world.http}", f"https://{here}")[number % 3]
+            kind = number // 3 % 4
+            headers = {"X-Key" if number % 3 == 2 else "Authorization": PLACEHOLDER} if kind == 0 else {}
+            url = f"{base}/?{PLACEHOLDER}" if kind == 1 else f"{base}/{PLACEHOLDER}" if kind == 2 else base
+            data = "x" * 70_000 + PLACEHOLDER if kind == 3 else ""
+            async with session.post(url, headers=headers, data=data, proxy=proxy, ssl=trust) as response:
+                assert response.status == 403 and "secret 'KEY'" in await response.text()
+    assert not [request for request in world.seen.requests if PLACEHOLDER in repr(request) or VALUE in repr(request)]
+    assert VALUE not in repr(world.records)
+
+
+async def test_compressed_answer_of_a_host_with_a_secret_is_not_passed_on(world: World) -> None:
+    here = f"a.test:{world.https}"
+    secret = NetworkSecret("KEY", PLACEHOLDER, (here,), "X-Api-Key", "{}", VALUE)
+    proxy = await world.open(access_of(here, secrets=(secret,)))
+    _, text = await curl(proxy, "--cacert", await world.trusted(), f"https://{here}/gzip")
+    assert "compressed its answer" in text
