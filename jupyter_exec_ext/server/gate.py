@@ -45,6 +45,10 @@ _NO_TOKEN = (
     "token create'"
 )
 _WRONG_TOKEN = "the server refused this token; check that it is complete and belongs to this server"
+_TOKEN_IN_URL = (
+    "the server refused the token in the URL; send it in the header 'Authorization: token TOKEN', or set "
+    "'allow_token_in_url' if the client uses exec/jupyter"
+)
 # A scoped token, or a text meant as one; the engine decides.
 _SCOPED = re.compile(rf"(?:token|bearer)[ \t]+({PREFIX}\S*)", re.IGNORECASE)
 
@@ -208,8 +212,9 @@ class ServerGate:
 
 def unauthenticated(request: HTTPServerRequest) -> Unauthenticated:
     """Return the error for a caller without a valid token."""
-    has_token = bool(request.headers.get("Authorization") or request.query_arguments.get("token"))
-    return Unauthenticated(_WRONG_TOKEN if has_token else _NO_TOKEN)
+    if request.headers.get("Authorization"):
+        return Unauthenticated(_WRONG_TOKEN)
+    return Unauthenticated(_TOKEN_IN_URL if request.query_arguments.get("token") else _NO_TOKEN)
 
 
 async def _unknown(handler: APIHandler) -> ExecError:

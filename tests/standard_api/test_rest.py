@@ -155,6 +155,11 @@ def test_creation_beyond_max_sessions_is_429(host: Host) -> None:
 # --- places of the token ---
 
 
+def test_token_in_url_is_refused_with_reason(host: Host, bearer: Bearer) -> None:
+    refused = call(host, "GET", f"/kernels?token={bearer.token}", None)
+    assert refused.status_code == 401 and "allow_token_in_url" in refused.json()["message"]
+
+
 async def test_token_in_sub_protocol_opens_websocket(host: Host, bearer: Bearer) -> None:
     kernel = call(host, "POST", "/kernels", bearer.token).json()
     url = f"{host.info.url}exec/jupyter/api/kernels/{kernel['id']}/channels"
