@@ -23,6 +23,7 @@ from .engine.kernels.process_limits import (
     raise_descriptor_limit,
 )
 from .engine.kernels.provisioners import sweep
+from .isolation.network.egress_proxy import EgressProxy
 from .store.store import ExecStore
 from .system.marked_processes import kill_marked
 
@@ -104,7 +105,7 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
         steps.run("remove the connection files of earlier kernels", partial(host.forget_files, kernels))
     steps.run("clear away what earlier isolated kernels left", sweep)
     steps.run("end what earlier servers had left running", store.recover)
-    engine = ExecEngine(host, store, **options)
+    engine = ExecEngine(host, store, make_proxy=EgressProxy, **options)
     _lower_max_sessions(engine)
     host.prefers_sockets = engine.kernel_transport == "ipc"
     steps.run("remove the directories of earlier sessions", partial(engine.remove_unused_files, prepared))

@@ -21,11 +21,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "system": {"errors"},
     "in_kernel": set(),
     "protocol": {"models", "errors"},
-    "auth": {"models", "errors"},
+    "auth": {"models", "errors", "isolation.network"},  # its rules are pure
     "audit": {"models", "errors", "protocol"},
     "engine.concurrency": set(),
     "engine.change_feed": {"models", "protocol"},
-    "engine.ports": {"models", "protocol", "auth"},
+    "engine.ports": {"models", "protocol", "auth", "isolation.network"},
     "engine.kernels": {"models", "errors", "system", "protocol", "engine.concurrency", "engine.ports"},
     "engine.settings": {"models", "errors", "protocol", "auth", "engine.kernels"},
     "engine.files": {"models", "errors", "system", "protocol", "auth", "engine.concurrency", "engine.ports"},
@@ -34,11 +34,12 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("engine.concurrency", "engine.change_feed", "engine.ports", "engine.kernels", "engine.files"),
     },
     "engine.access": {
-        *("models", "errors", "protocol", "auth"),
+        *("models", "errors", "protocol", "auth", "isolation.network"),
         *("engine.concurrency", "engine.change_feed", "engine.ports", "engine.kernels", "engine.settings"),
     },
     "engine.sessions": {
         *("models", "errors", "system", "protocol", "auth", "engine.concurrency", "engine.change_feed"),
+        "isolation.network",
         *("engine.ports", "engine.kernels", "engine.settings", "engine.files", "engine.executions", "engine.access"),
     },
     "engine": {
@@ -47,7 +48,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "engine.sessions",
     },
     "store": {"models", "errors", "system", "protocol", "auth", "audit"},
-    "assembly": {"models", "errors", "system", "engine", "store", "audit"},
+    "assembly": {"models", "errors", "system", "engine", "store", "audit", "isolation.network"},
     "server": {
         *("models", "errors", "system", "protocol", "auth", "engine", "assembly"),
         *("aca.endpoint", "mcp", "session_ports", "standard_api", "__init__"),

@@ -44,6 +44,9 @@ _YAML_TYPES = {
     "int | None": 'type: [integer, "null"]',
     "float | None": 'type: [number, "null"]',
     "bool": "type: boolean",
+    "str | tuple[str, ...] | None": (
+        'anyOf: [{type: string, enum: [none, host]}, {type: array, items: {type: string}}, {type: "null"}]'
+    ),
 }
 
 
@@ -54,7 +57,8 @@ def policy_fields() -> str:
     lines = [f"| field | limits | {names} |", "|---|---|" + "---|" * len(built_in)]
     for field in fields(Policy):
         if field.name != "name":
-            values = " | ".join(_shown(data[field.name]) for data in built_in.values())
+            unset = field.metadata.get("unset", "no limit")
+            values = " | ".join(_shown(data[field.name], unset) for data in built_in.values())
             lines.append(f"| `{field.name}` | {field.metadata['help']} | {values} |")
     return "\n".join(lines) + "\n"
 
@@ -65,9 +69,9 @@ def triggers() -> str:
     return "\n".join(["| `when` | asks about |", "|---|---|", *rows]) + "\n"
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, unset: str) -> str:
     if value is None:
-        return "no limit"
+        return unset
     if isinstance(value, list):
         return ", ".join(f"`{item}`" for item in value) or "none"
     if isinstance(value, bool):

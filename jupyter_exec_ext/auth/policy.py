@@ -16,9 +16,9 @@ from ..models import ISOLATION_LEVELS
 from .approval_patterns import NEVER, NO_APPROVAL, ApprovalRule
 
 
-def _limit(default: Any, help_: str) -> Any:
-    # `tools/make_reference.py` writes the reference of policies from these texts.
-    return field(default=default, metadata={"help": help_})
+def _limit(default: Any, help_: str, unset: str = "no limit") -> Any:
+    # `tools/make_reference.py` writes the reference of policies from these texts; `unset` stands for None there.
+    return field(default=default, metadata={"help": help_, "unset": unset})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,13 @@ class Policy:
     isolation: str = _limit(
         "none", "the least isolation that kernels must have: `none`, `landlock`, `sandbox` or `remote`"
     )
+    network: str | tuple[str, ...] | None = _limit(
+        None,
+        "the network of isolated kernels: `none` (the default), or a list of rules, which need the isolation "
+        "`sandbox`; `host` says that kernels without isolation have the machine's network",
+        unset="none",
+    )
+    max_upload_bytes: int | None = _limit(None, "bytes that a session may send to the network by its rules")
     max_sessions: int | None = _limit(5, "sessions at once")
     max_open_executions: int | None = _limit(50, "executions that are queued or running at once, in all sessions")
     max_executions_per_minute: int | None = _limit(120, "executions accepted within any 60 seconds")
@@ -96,6 +103,7 @@ BUILT_IN: dict[str, Policy] = {
     "restricted": Policy(
         name="restricted",
         isolation="sandbox",
+        max_upload_bytes=64 * 1024**2,
         max_sessions=1,
         max_open_executions=5,
         max_executions_per_minute=30,

@@ -13,6 +13,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 from ..errors import InvalidRequest, TokenTooBroad
+from ..isolation.network.rules import RuleError, parse_rules
 from ..models import ISOLATION_LEVELS
 from .approval_patterns import (
     ALWAYS,
@@ -28,6 +29,8 @@ from .policy import BUILT_IN, Policy, matches
 BASE_FIELD = "base"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATTERNS = ("kernelspecs", "env")
+#: Values of the field ``network`` that are no rules.
+NO_NETWORK, HOST_NETWORK = "none", "host"
 _FLAGS = ("attach", "unseen_uploads", "allow_comms", "approve_in_client")
 _APPROVAL_FIELDS = ("when", "modules", "pattern", "timeout_seconds")
 # The types are strings because of `from __future__ import annotations`.
@@ -43,8 +46,17 @@ MAX_COUNT = 2**53
 MAX_SECONDS = 1e9
 
 
-def read_policies(configured: Mapping[str, Any]) -> dict[str, Policy]:
+def read_policies(
+    configured: Mapping[str, Any], network_sets: Mapping[str, Sequence[str]] | None = None
+) -> dict[str, Policy]:
     """Return the built-in policies and those of a configuration, which may replace built-in ones.
+
+    Parameters
+    ----------
+    configured : mapping
+        Policies by their names.
+    network_sets : mapping, optional
+        Named sets of network rules, by their names without the ``@``.
 
     Raises
     ------
@@ -59,6 +71,7 @@ def read_policies(configured: Mapping[str, Any]) -> dict[str, Policy]:
             raise InvalidRequest(f"policy {name!r}: must be an object with the fields of a policy")
         try:
             policies[name] = replace(_read(_base(data, name), _without_base(data)), name=name)
+            _check_network(policies[name], network_sets or {})
         except InvalidRequest as error:
             raise InvalidRequest(f"policy {name!r}: {error.message}") from None
     return policies
@@ -165,7 +178,7 @@ def _reader(name: str) -> Callable[[str, Any], Any]:
         return _count
     if name in _FLAGS:
         return _flag
-    return {"isolation": _isolation, "approval": _approval}[name]
+    return {"isolation": _isolation, "approval": _approval, "network": _network}[name]
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:
@@ -202,6 +215,34 @@ def _isolation(name: str, value: Any) -> str:
     if value not in ISOLATION_LEVELS:
         raise InvalidRequest(f"{name!r} must be one of {', '.join(ISOLATION_LEVELS)}")
     return str(value)
+
+
+def _network(name: str, value: Any) -> str | tuple[str, ...] | None:
+    if value is None or value in (NO_NETWORK, HOST_NETWORK):
+        return value  # type: ignore[no-any-return]  # a list is equal to neither
+    if not isinstance(value, (list, tuple)) or len(value) > MAX_PATTERNS or not all(map(_is_text, value)):
+        raise InvalidRequest(f"{name!r} must be 'none', 'host' or a list of at most {MAX_PATTERNS} rules")
+    return tuple(value)
+
+
+def _check_network(policy: Policy, network_sets: Mapping[str, Sequence[str]]) -> None:
+    """Check that a policy's isolation can hold its network rules, and that they are written as they must be."""
+    network, isolation = policy.network, policy.isolation
+    if network == HOST_NETWORK and isolation != "none":
+        raise InvalidRequest(
+            f"'network' is 'host', which leaves nothing of the isolation {isolation!r}; set 'isolation' to 'none'"
+        )
+    if network == NO_NETWORK and isolation == "none":
+        raise InvalidRequest("'network' is 'none', which needs isolation; set 'isolation' to 'landlock' or 'sandbox'")
+    if not isinstance(network, tuple):
+        return
+    if isolation != "sandbox":
+        # Landlock knows ports but no addresses, and leaves UDP open. Kernels elsewhere have networks of their own.
+        raise InvalidRequest(f"'network' has rules, which {isolation!r} cannot hold; set 'isolation' to 'sandbox'")
+    try:
+        parse_rules(network, network_sets)
+    except RuleError as error:
+        raise InvalidRequest(f"'network': {error}") from None
 
 
 def _flag(name: str, value: Any) -> bool:
@@ -260,10 +301,19 @@ def _exceeds(name: str, inner: Any, outer: Any) -> bool:
         return ISOLATION_LEVELS.index(inner) < ISOLATION_LEVELS.index(outer)
     if name in _FLAGS:
         return bool(inner and not outer)
+    if name == "network":
+        return not _is_narrower_network(inner, outer)
     # Rules cannot be compared. Both apply, so the inner one can only add questions.
     if name == "approval":
         return False
     return outer is not None and (inner is None or inner > outer)
+
+
+def _is_narrower_network(inner: Any, outer: Any) -> bool:
+    # As for patterns: rules have to be among the outer ones, word for word.
+    if isinstance(inner, tuple):
+        return isinstance(outer, tuple) and set(inner) <= set(outer)
+    return inner in (None, NO_NETWORK) or inner == outer
 
 
 def _names_one_of(pattern: str, patterns: tuple[str, ...]) -> bool:

@@ -29,7 +29,7 @@ from .kernels.kernel_processes import MemoryMeter
 from .kernels.shared_resources import EngineResources
 from .kernels.warm_pool import KernelPool
 from .kernels.warm_pool_plan import PoolBounds
-from .ports import EventLog, FileLimits, KernelHost, SessionFiles, Store
+from .ports import EventLog, FileLimits, KernelHost, MakeProxy, SessionFiles, Store
 from .sessions.approval_service import ApprovalService
 from .sessions.execution_history import ExecutionHistory
 from .sessions.execution_service import ExecutionService, OutputVerbs, idempotency_of
@@ -39,6 +39,7 @@ from .sessions.kernel_message_service import KernelMessageService
 from .sessions.notebook_export import NotebookExport, NotebookExporter
 from .sessions.server_status import ServerStatus
 from .sessions.session_factory import FileLocator, SessionFactory
+from .sessions.session_networks import SessionNetworks
 from .sessions.session_registry import NamedSessions, SessionRegistry
 from .sessions.session_service import SessionService
 from .settings import EngineSettings
@@ -56,12 +57,14 @@ class ExecEngine(EngineSettings):
         Starts kernels.
     store : Store
         Keeps records; closed at `shutdown`.
+    make_proxy : callable, optional
+        Makes the proxy of sessions with network rules; without one, there can be no such sessions.
     **kwargs
         Traits, and ``parent``, ``config`` and ``log`` as for any configurable.
 
     Attributes
     ----------
-    approvals, files, fresh, grants, history, hub_tokens, messages, named, outputs, sessions, status, tokens
+    approvals, files, fresh, grants, history, hub_tokens, messages, named, networks, outputs, sessions, status, tokens
         Services whose methods are verbs, too.
     audit : AuditTrail
         Records of who did what.
@@ -73,7 +76,7 @@ class ExecEngine(EngineSettings):
         Mistake in the policies; hosts answer every request with it, and no session is created. Empty without one.
     """
 
-    def __init__(self, host: KernelHost, store: Store, **kwargs: Any) -> None:
+    def __init__(self, host: KernelHost, store: Store, *, make_proxy: MakeProxy | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         keep_freed_memory()  # a large picture is copied several times on its way: see `system.resources`
         settings: EngineSettings = self  # services read the traits, and nothing else of the engine
@@ -95,6 +98,7 @@ class ExecEngine(EngineSettings):
         self.grants = GrantService(
             host, store.grants, self._access, self.tokens, self._token_watch, store.audit, self.feed, self.background
         )
+        self.networks = SessionNetworks(settings, make_proxy, store.audit, self.background, self.log)
         self._resources = EngineResources(
             self.max_output_bytes,
             store.executions,
@@ -126,6 +130,7 @@ class ExecEngine(EngineSettings):
             admission=self._admission,
             token_watch=self._token_watch,
             grants=self.grants,
+            networks=self.networks,
             locator=locator,
             pool=self.pool,
             resources=self._resources,
@@ -185,10 +190,8 @@ class ExecEngine(EngineSettings):
 
         Parameters
         ----------
-        ended : bool
-            Include the newest of those that have ended.
-        memory : bool
-            Measure the memory of their kernels.
+        ended, memory : bool
+            Include the newest of those that have ended; measure the memory of their kernels.
         """
         return await self.sessions.list(caller, ended=ended, memory=memory)
 
@@ -318,18 +321,16 @@ class ExecEngine(EngineSettings):
         # First, so that no session is created that this would not end.
         self._registry.stopping = True
         try:
-            closing = asyncio.gather(self.sessions.close_all(), self.pool.close())
             # Not cancelled: half a shutdown leaves a kernel manager with which the server could not stop.
-            await ends_within(_SHUTDOWN_SECONDS, closing, cancel=False)
+            ends = asyncio.gather(self.sessions.close_all(), self.pool.close())
+            await ends_within(_SHUTDOWN_SECONDS, ends, cancel=False)
         except WatchdogExpired:  # the next server ends what is still open
             self.log.exception("not all sessions could be ended")
         # After the sessions, whose ends are published. The store is last: background tasks still write to it.
-        self.messages.close()
-        self.grants.close()
-        self.feed.close()
-        self._token_watch.close()
-        self._registry.close()
+        for service in (self.messages, self.grants, self.feed, self._token_watch, self._registry):
+            service.close()
         await self.background.drain(_BACKGROUND_SECONDS)
+        await self.networks.stop()
         self._local_files.close()
         self._resources.close()
         await asyncio.to_thread(self._store.close)

@@ -176,6 +176,23 @@ class EngineSettings(LoggingConfigurable):
         "than this; 0 to report none.",
     ).tag(config=True)
 
+    network_sets = Dict(
+        help="Named sets of network rules, such as {'packages': ['index.example', 'files.example']}: a policy's "
+        "`network` has one by its name with an @ before it ('@packages')."
+    ).tag(config=True)
+    network_hosts = Dict(
+        help="Addresses of host names for the network rules of policies, as in /etc/hosts: a list for each name. They "
+        "may be private."
+    ).tag(config=True)
+    network_upstream_proxy = Unicode(
+        help="URL of the proxy through which this machine reaches the network, for sessions with network rules; it may "
+        "have a user name and a password."
+    ).tag(config=True)
+    network_ca_file = Unicode(
+        help="A file with certificate authorities that are trusted beside the system's where network rules have paths "
+        "or there are secrets."
+    ).tag(config=True)
+
     drain_seconds = Float(
         0.0,
         min=0.0,
@@ -262,7 +279,8 @@ class EngineSettings(LoggingConfigurable):
     def policies_or_problem(self) -> tuple[dict[str, Policy], str]:
         """Return the policies that tokens can have, and "" or a mistake in them. With a mistake there is no policy."""
         try:
-            return configured_policies(self.policies, self.policy_file, self.offered_policies), ""
+            sets = self.network_sets
+            return configured_policies(self.policies, self.policy_file, self.offered_policies, sets), ""
         except PoliciesInvalid as error:
             place = f" (ExecEngine.policy_file is {self.policy_file})" if self.policy_file else ""
             self.log.error(
@@ -274,7 +292,10 @@ class EngineSettings(LoggingConfigurable):
 
 
 def configured_policies(
-    policies: Mapping[str, Any], policy_file: str, offered: Sequence[str] = ("*",)
+    policies: Mapping[str, Any],
+    policy_file: str,
+    offered: Sequence[str] = ("*",),
+    network_sets: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Policy]:
     """Return the policies that tokens can have, by name.
 
@@ -286,6 +307,8 @@ def configured_policies(
         Path of a TOML or JSON file with more policies; empty for none.
     offered : sequence of str
         Names of the policies that tokens can have (with ``*`` as a wildcard).
+    network_sets : mapping, optional
+        Named sets of network rules, as `EngineSettings.network_sets`.
 
     Raises
     ------
@@ -294,8 +317,9 @@ def configured_policies(
         names the file without its directory, since it is sent to callers.
     """
     file = Path(policy_file)
-    known = _checked(file.name, _read(file)) if policy_file else dict(BUILT_IN)
-    configured = _checked("ExecEngine.policies", policies)
+    sets = network_sets or {}
+    known = _checked(file.name, _read(file), sets) if policy_file else dict(BUILT_IN)
+    configured = _checked("ExecEngine.policies", policies, sets)
     known.update({name: configured[name] for name in policies})
     for name in offered:
         if not any(matches(policy, [name]) for policy in known):
@@ -303,9 +327,9 @@ def configured_policies(
     return {name: policy for name, policy in known.items() if matches(name, offered)}
 
 
-def _checked(source: str, policies: Mapping[str, Any]) -> dict[str, Policy]:
+def _checked(source: str, policies: Mapping[str, Any], network_sets: Mapping[str, Sequence[str]]) -> dict[str, Policy]:
     try:
-        return read_policies(policies)
+        return read_policies(policies, network_sets)
     except InvalidRequest as error:
         raise PoliciesInvalid(f"{source}: {error.message}") from None
 

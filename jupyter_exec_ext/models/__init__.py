@@ -48,6 +48,7 @@ from .execution_records import (
 )
 from .mime_bundles import ImageContent, Save
 from .model_content import Content, TextContent
+from .network_records import NetworkActivity, SessionNetwork
 from .record_list import RecordList
 from .server_records import Readiness, ServerLoad
 from .session_records import (
@@ -107,6 +108,7 @@ __all__ = [
     "KernelGrant",
     "KernelSpecInfo",
     "LateOutput",
+    "NetworkActivity",
     "OutputEvent",
     "Readiness",
     "RecordList",
@@ -115,6 +117,7 @@ __all__ = [
     "Save",
     "ServerLoad",
     "Session",
+    "SessionNetwork",
     "SessionPort",
     "SessionRequest",
     "SessionState",

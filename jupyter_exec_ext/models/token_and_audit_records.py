@@ -167,6 +167,7 @@ class AuditKind(str, Enum):
     DENIAL = "denial"
     FILE = "file"
     PORT = "port"
+    NETWORK = "network"
     SERVER = "server"
     TRAIL = "trail"
 

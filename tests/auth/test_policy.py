@@ -103,6 +103,8 @@ KEPT_BY_THE_ENGINE = {
     "approval",
     "approve_in_client",  # in tests/mcp/test_questions.py
     "allow_comms",  # in tests/standard_api
+    "network",  # in tests/engine/access/test_network_rules.py
+    "max_upload_bytes",  # in tests/isolation/network
 }
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...auth.caller import Caller
 from ...auth.policy import check_attach, check_kernel, check_kernel_name
+from ...auth.policy_parsing import NO_NETWORK
 from ...auth.scopes import require_scope
 from ...errors import Conflict, IsolationRequired, KernelSpecNotFound, MissingScope, PolicyDenied
 from ...models import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest
@@ -15,6 +16,7 @@ from ..kernels.provisioners import ISOLATABLE, level_by_name, why_unavailable
 from ..ports import KernelHost
 from ..settings import EngineSettings
 from .caller_limits import EffectiveLimits
+from .network_rules import access_within
 
 UNPROTECTED = (
     "scoped tokens may not use kernels without isolation, whose code has all rights of the server's user; choose an "
@@ -138,9 +140,19 @@ class KernelAccess:
         if caller.bounds and not self._settings.allow_unprotected_tokens:
             # The weakest level will do. Code without isolation can read the server's own token.
             levels.append(_LOCAL_LEVELS[-1])
+        has_rules = access_within(caller.policies, self._settings.network_sets) is not None
+        if has_rules:
+            levels.append(_LOCAL_LEVELS[0])
+        elif any(policy.network == NO_NETWORK for policy in caller.policies):
+            levels.append(_LOCAL_LEVELS[-1])
         least = max(levels, key=ISOLATION_LEVELS.index)
         if _has(spec.isolation, least):
             await self._require_provisioner_works(spec)
+            if has_rules and spec.isolation != _LOCAL_LEVELS[0]:
+                raise IsolationRequired(
+                    f"the kernel {spec.name!r} runs elsewhere, where the network rules of the policy cannot hold; "
+                    "choose a kernelspec of this machine"
+                )
             return ChosenKernel(spec)
         problems = []
         # The strongest level that works on this machine, also where a weaker one would do.
@@ -154,6 +166,7 @@ class KernelAccess:
         # Two checks for two messages: the request or the server asks for the isolation, or a policy of the caller does.
         _require(spec, requested, why)
         self._check(caller, spec, why)
+        _require(spec, least, why)
         raise AssertionError("one of these must have refused")
 
     async def _require_provisioner_works(self, spec: KernelSpecInfo) -> None:

@@ -166,6 +166,7 @@ class HostedKernel:
             interrupts_by_message=spec is not None and spec.interrupt_mode == "message",
             shared_directory=getattr(provisioner, "shared_directory", None),
             files=getattr(provisioner, "files", None),
+            network_listener=getattr(provisioner, "network_listener", None),
         )
 
     def last_words(self) -> str:

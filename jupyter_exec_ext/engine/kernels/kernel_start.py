@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -30,6 +31,13 @@ class MessageReceiver(Protocol):
 
     def on_too_large(self, reason: str) -> None:
         """Note that a message was left out because of its size."""
+
+
+class KernelNetwork(Protocol):
+    """Network of a session with rules."""
+
+    def serve(self, listener: socket.socket | None) -> None:
+        """Let a kernel reach the network, by the listening socket in its sandbox; raises `IsolationRequired`."""
 
 
 class KernelStarter:
@@ -60,6 +68,8 @@ class KernelStarter:
         The kernel's language. Where its kernelspec names none, it is known once the kernel has answered.
     setup_code : str or None
         Code that a kernel of the session's own runs, silently, before anything else.
+    network : KernelNetwork or None
+        Network of a session with network rules.
     title : str
         Name under which the host lists the session's kernels; empty for a kernel that has no session yet.
     setups : list of str
@@ -89,6 +99,7 @@ class KernelStarter:
         self.aside = aside
         self.setup_code: str | None = None
         self.title = ""
+        self.network: KernelNetwork | None = None
         self.setups: list[str] = []
         self.evidence = DeathEvidence(session_id, resources)
         # A sandbox or Landlock sets the limits before the kernel begins, and learns of them by these variables.
@@ -116,18 +127,23 @@ class KernelStarter:
         if self.title:
             await kernel.list_as(self.session_id, self.title)
 
+    def serve_network(self, kernel: Kernel) -> None:
+        """Let a kernel that was just started reach what its session's rules allow; raises `IsolationRequired`."""
+        if self.network is not None:
+            self.network.serve(kernel.traits.network_listener)
+
     @property
     def is_python(self) -> bool:
         """True if the kernel runs Python."""
         return normalize_language(self.language) == _ANSWERING_LANGUAGE
 
     def open(self, kernel: Kernel, receiver: MessageReceiver) -> KernelConnection:
-        """Open the connection to a kernel.
+        """Open the connection to a kernel, and its way to the network.
 
         Raises
         ------
         IsolationRequired
-            If the kernel's process cannot be limited as the policy requires.
+            If the kernel's process cannot be limited as the policy requires, or no network rules would hold for it.
         OSError, zmq.ZMQError
             If this process can open nothing more.
         """
@@ -135,6 +151,7 @@ class KernelStarter:
         if not traits.limits_itself:
             # A shared kernel cannot be limited; where there has to be a limit, this refuses.
             limit_process(None if traits.is_shared else kernel.pid, self._process_limits)
+        self.serve_network(kernel)
         return KernelConnection(
             self._resources,
             info,

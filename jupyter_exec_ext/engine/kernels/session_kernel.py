@@ -23,7 +23,7 @@ from ..ports import Kernel, KernelExit, KernelOwner, KernelReceiver, NoObserver
 from .death_report import Death
 from .kernel_connection import KernelConnection
 from .kernel_processes import HealthWatch, ask_to_exit, end_left_behind, kill_kernel
-from .kernel_start import KernelStarter
+from .kernel_start import KernelNetwork, KernelStarter
 
 # Jupyter chooses a kernel's ports before the kernel takes them. Another process may be faster, and the kernel exits so.
 _LOST_ITS_PORT = KernelExit(exit_code=1)
@@ -211,9 +211,12 @@ class SessionKernel:
         """The ids of the requests by which the present kernel was told to run our set-up code."""
         return self._starter.setups
 
-    def adopt(self, setup_code: str | None, title: str) -> None:
+    def adopt(self, setup_code: str | None, title: str, network: KernelNetwork | None) -> None:
         """Belong to a session from now on; a kernel of the warm pool is enlisted already. See `KernelStarter`."""
         self._starter.aside = None
+        self._starter.network = network
+        if self.kernel is not None:
+            self._starter.serve_network(self.kernel)
         self._starter.title = title
         self._starter.setup_code = setup_code
         if setup_code is not None and self.connection is not None:

@@ -16,6 +16,7 @@ from .kernel_ports import (
     NoObserver,
     RoomMaker,
 )
+from .network_ports import MakeProxy, NetworkProxy
 from .store_ports import (
     AuditTrail,
     EventLog,
@@ -47,6 +48,8 @@ __all__ = [
     "KernelReceiver",
     "KernelTraits",
     "LogEntry",
+    "MakeProxy",
+    "NetworkProxy",
     "NoObserver",
     "OutputSpool",
     "RoomMaker",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,6 +63,8 @@ class KernelTraits:
         that sees the server's files.
     files : KernelFiles or None
         Its files, if they are not on this machine and can be reached nevertheless.
+    network_listener : socket.socket or None
+        Listens in the sandbox of a kernel that was started for network rules; closed when the kernel has ended.
     """
 
     turn: asyncio.Lock | None = None
@@ -71,6 +74,7 @@ class KernelTraits:
     interrupts_by_message: bool = False
     shared_directory: tuple[Path, str] | None = None
     files: KernelFiles | None = None
+    network_listener: socket.socket | None = None
 
     @property
     def is_shared(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from ...auth.caller import Caller, owner
 from ...auth.policy import check_env
 from ...errors import Draining, ExecError, InvalidRequest, PoliciesInvalid, ShuttingDown, TooManySessions
+from ...isolation.network.network_access import NetworkAccess
 from ...models import KernelGrant, KernelSpecInfo, Session, SessionRequest, SessionState
 from ...protocol.kernel_preparation import inherited_environment, kernel_environment
 from ...protocol.record_ids import new_id
@@ -36,6 +37,7 @@ from ..ports import KernelHost, SessionFiles, Store
 from ..settings import EngineSettings
 from .live_session import LiveSession
 from .session_late_output import SessionLateOutput
+from .session_networks import SessionNetworks
 from .session_registry import SessionRegistry
 from .token_ends import TokenEnds
 
@@ -59,6 +61,8 @@ class SessionPlan:
         The kind of pooled kernel that fits; None if none does.
     grant : KernelGrant or None
         Grant by which the caller attaches to the kernel.
+    network : NetworkAccess or None
+        What the kernel reaches by network rules.
     """
 
     spec: KernelSpecInfo
@@ -67,6 +71,7 @@ class SessionPlan:
     limits: SessionLimits
     kind: KernelKind | None
     grant: KernelGrant | None = None
+    network: NetworkAccess | None = None
 
 
 class SessionFactory:
@@ -83,6 +88,7 @@ class SessionFactory:
         admission: Admission,
         token_watch: TokenWatch,
         grants: GrantService,
+        networks: SessionNetworks,
         locator: FileLocator,
         pool: KernelPool,
         resources: EngineResources,
@@ -98,6 +104,7 @@ class SessionFactory:
         self._admission = admission
         self.token_ends = TokenEnds(token_watch, admission, background)
         self._grants = grants
+        self._networks = networks
         self._locator = locator
         self._pool = pool
         self._resources = resources
@@ -127,6 +134,9 @@ class SessionFactory:
             raise InvalidRequest("'cwd' is for Python kernels on this server")
         inherited = inherited_environment(os.environ, self._settings.inherited_env)
         env = kernel_environment(inherited, request.env, caller_names=self._settings.caller_env)
+        network = None if request.kernel_id is not None else self._networks.access_of(caller)
+        if network is not None:
+            env |= await self._networks.environment(network)
         limits = EffectiveLimits(self._settings, caller).session_limits()
         kind = None
         # A pooled kernel has started already, so it cannot get variables of the request.
@@ -137,7 +147,7 @@ class SessionFactory:
             kind = KernelKind(
                 spec.name, spec.language, version, chosen.isolate, frozenset(env.items()), limits.process_limits
             )
-        return SessionPlan(spec, chosen.isolate, env, limits, kind, grant)
+        return SessionPlan(spec, chosen.isolate, env, limits, kind, grant, network)
 
     def build(self, caller: Caller, request: SessionRequest, plan: SessionPlan, setup_code: str | None) -> LiveSession:
         """Return a registered session, with a pooled kernel or one that is yet to be started.
@@ -178,7 +188,8 @@ class SessionFactory:
         setups = [*filter(None, [setup_code]), *([change_directory_code(request.cwd)] if request.cwd else [])]
         code = "\n".join(setups) if setups and spec.language == "python" and spec.isolation != "remote" else None
         kernel = ready or self._new_kernel(record, plan, files)
-        kernel.adopt(code, _title(record, caller))
+        network = None if plan.network is None else self._networks.begin(record.id, record.owner, plan.network)
+        kernel.adopt(code, _title(record, caller), network)
         live = LiveSession(
             record,
             kernel,
@@ -191,6 +202,7 @@ class SessionFactory:
         )
         self._registry.add_session(live)
         live.on_end(self._pool.refill_soon)  # its kernel leaves room
+        live.on_end(partial(self._networks.end, record.id))
         self.token_ends.follow_session(caller, live)
         if plan.grant is not None:
             live.on_end(self._grants.watch(plan.grant.id, partial(self._end_with_grant, live)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import encodings.idna  # noqa: F401  # for host names; the unprivileged user may not be able to read the library
 import gc
 import json
 import os

@@ -60,6 +60,10 @@ export function limitName(trans: TranslationBundle, name: string): string {
       return trans.__('Open responses at once');
     case 'max_token_seconds':
       return trans.__('Lifetime of a token');
+    case 'network':
+      return trans.__('Network');
+    case 'max_upload_bytes':
+      return trans.__('Data sent to the network');
     case 'unseen_uploads':
       return trans.__('Uploads without approval');
     case 'allow_comms':

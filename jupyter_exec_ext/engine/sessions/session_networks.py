@@ -1,0 +1,218 @@
+"""Networks of sessions with rules: the proxy behind their sandboxes, its records, and rules for one session alone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import ssl
+import tempfile
+import time
+from collections import deque
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+
+from ...auth.caller import Caller
+from ...errors import Conflict, InvalidRequest, IsolationRequired
+from ...isolation.network.control_messages import NetworkRequest, ProxySettings
+from ...isolation.network.network_access import NetworkAccess
+from ...models import NetworkActivity, SessionNetwork
+from ...protocol.records_json import utc_timestamp
+from ..access.network_rules import access_within, with_rule
+from ..concurrency import BackgroundTasks
+from ..ports import AuditTrail, MakeProxy, NetworkProxy
+from ..settings import EngineSettings
+
+#: Tells a sandbox to give its kernel the proxy's port. The value is the path of certificates, or empty.
+NETWORK_VARIABLE = "JUPYTER_EXEC_NETWORK"
+_MAX_REQUESTS = 200
+_MAX_ADDED_RULES = 100
+_MAX_PATH_CHARACTERS = 200
+
+
+class RuledNetwork:
+    """Network of one session with rules.
+
+    Parameters
+    ----------
+    access : NetworkAccess
+        What it reaches.
+    """
+
+    def __init__(
+        self, session_id: str, access: NetworkAccess, proxy: NetworkProxy, background: BackgroundTasks
+    ) -> None:
+        self.access = access
+        self.added: list[str] = []
+        self.requests: deque[NetworkActivity] = deque(maxlen=_MAX_REQUESTS)
+        self._session_id = session_id
+        self._proxy = proxy
+        self._turn = asyncio.Lock()  # a restart must not open what an earlier start then closes
+        self._background = background
+
+    def serve(self, listener: socket.socket | None) -> None:
+        """Let a kernel that was just started reach the network, by the socket at which its sandbox is listened for.
+
+        Until the proxy has it, connections wait: nothing gets out before the rules are there.
+
+        Raises
+        ------
+        IsolationRequired
+            If the kernel has no such socket, so that no rules would hold for it.
+        """
+        if listener is None:
+            raise IsolationRequired("the kernel was started without the sandbox that its network rules need")
+        self._background.start(self._open(listener.dup()))
+
+    async def _open(self, listener: socket.socket) -> None:
+        with listener:
+            async with self._turn:
+                await self._proxy.close(self._session_id)  # a restart has made another sandbox
+                await self._proxy.open(self._session_id, listener, self.access)
+
+    async def add(self, rule: str) -> None:
+        """Allow one thing more, for this session alone."""
+        if len(self.added) >= _MAX_ADDED_RULES:
+            raise Conflict(f"the session has {_MAX_ADDED_RULES} rules of its own already; put them into its policy")
+        async with self._turn:
+            self.access = with_rule(self.access, rule)
+            self.added.append(rule)
+            with suppress(KeyError):  # its kernel has not started yet
+                await self._proxy.change(self._session_id, self.access)
+
+    def close(self) -> None:
+        """End the session's connections."""
+        self._background.start(self._close())
+
+    async def _close(self) -> None:
+        async with self._turn:
+            await self._proxy.close(self._session_id)
+
+
+class SessionNetworks:
+    """Networks of all sessions with rules, and the proxy that they share; it is started with the first one."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        make_proxy: MakeProxy | None,
+        audit: AuditTrail,
+        background: BackgroundTasks,
+        log: logging.Logger | logging.LoggerAdapter[logging.Logger],
+    ) -> None:
+        self._settings = settings
+        self._make_proxy = make_proxy
+        self._audit = audit
+        self._background = background
+        self._log = log
+        self._proxy: NetworkProxy | None = None
+        self._certificates: Path | None = None
+        self._networks: dict[str, RuledNetwork] = {}
+        self._principals: dict[str, str] = {}
+
+    def access_of(self, caller: Caller) -> NetworkAccess | None:
+        """Return what the caller's sessions reach; None if there are no rules for it."""
+        return access_within(caller.policies, self._settings.network_sets)
+
+    async def environment(self, access: NetworkAccess) -> dict[str, str]:
+        """Return the variables that give a kernel the proxy's port.
+
+        Raises
+        ------
+        IsolationRequired
+            If there can be no proxy here.
+        """
+        certificates = str(await self._certificates_file()) if access.needs_certificate else ""
+        return {NETWORK_VARIABLE: certificates}
+
+    def begin(self, session_id: str, principal: str, access: NetworkAccess) -> RuledNetwork:
+        """Return the network of a session that begins; the caller calls `end` when it has ended."""
+        network = RuledNetwork(session_id, access, self._running_proxy(), self._background)
+        self._networks[session_id], self._principals[session_id] = network, principal
+        return network
+
+    def end(self, session_id: str) -> None:
+        """End the network of a session."""
+        network = self._networks.pop(session_id, None)
+        if network is not None:
+            network.close()
+
+    def describe(self, session_id: str, isolation: str) -> SessionNetwork:
+        """Return what a session reaches, and what it has asked for."""
+        network = self._networks.get(session_id)
+        if network is None:
+            return SessionNetwork(session_id, "host" if isolation == "none" else "none")
+        rules = dict.fromkeys(rule.text for rule_set in network.access.rule_sets for rule in rule_set.rules)
+        added = list(dict.fromkeys(network.added))
+        return SessionNetwork(
+            session_id, "rules", [rule for rule in rules if rule not in added], added, list(network.requests)
+        )
+
+    async def allow(self, caller: Caller, session_id: str, rule: str) -> None:
+        """Add a rule for one session.
+
+        Raises
+        ------
+        InvalidRequest
+            If the rule is not valid, or the session has no rules at all.
+        Conflict
+            If it has too many.
+        """
+        network = self._networks.get(session_id)
+        if network is None:
+            raise InvalidRequest(
+                "this session has no network rules, to which one could be added; its token's policy decides that "
+                "with 'network'"
+            )
+        await network.add(rule)
+        self._audit.record("network", "rule_added", caller.principal, session_id, rule=rule)
+
+    async def stop(self) -> None:
+        """End the proxy."""
+        if self._proxy is not None:
+            await self._proxy.stop()
+        if self._certificates is not None:
+            self._certificates.unlink(missing_ok=True)
+
+    def _running_proxy(self) -> NetworkProxy:
+        if self._proxy is None:
+            if self._make_proxy is None:
+                raise IsolationRequired("this server has no proxy, so no network rules can hold")
+            settings = self._settings
+            hosts = {name: list(addresses) for name, addresses in settings.network_hosts.items()}
+            shared = ProxySettings(hosts, settings.network_upstream_proxy, settings.network_ca_file)
+            try:
+                self._proxy = self._make_proxy(shared, self._note)
+            except (RuntimeError, ValueError) as error:  # a library is missing, or a setting is wrong
+                raise IsolationRequired(f"network rules cannot hold here: {error}") from None
+        return self._proxy
+
+    async def _certificates_file(self) -> Path:
+        """Return a file with the certificates that this machine trusts, and the proxy's own."""
+        if self._certificates is None:
+            own = await self._running_proxy().certificate()
+            written = await asyncio.to_thread(_write_certificates, self._settings.network_ca_file, own)
+            self._certificates = self._certificates or written
+        return self._certificates
+
+    def _note(self, request: NetworkRequest) -> None:
+        """Record a request that has ended."""
+        fields = asdict(request)
+        session_id = fields.pop("session_id")
+        fields["path"] = fields["path"][:_MAX_PATH_CHARACTERS]
+        verdict = fields.pop("verdict")
+        self._audit.record("network", verdict, self._principals.get(session_id, ""), session_id, **fields)
+        network = self._networks.get(session_id)
+        if network is not None:
+            network.requests.append(NetworkActivity(utc_timestamp(time.time()), verdict=verdict, **fields))
+
+
+def _write_certificates(ca_file: str, own: str) -> Path:
+    trusted = ssl.get_default_verify_paths().cafile
+    files = [file for file in (trusted, ca_file) if file and os.path.exists(file)]
+    descriptor, path = tempfile.mkstemp(prefix="jupyter-exec-", suffix=".pem")
+    with open(descriptor, "w") as written:
+        written.write("\n".join([*(Path(file).read_text() for file in files), own]))
+    return Path(path)

@@ -1,0 +1,70 @@
+"""Records of sessions' network: the rules, and the requests that were allowed or refused by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkActivity:
+    """A request of a session's programs to the network.
+
+    Parameters
+    ----------
+    at : str
+        When it had ended, in UTC.
+    host : str
+        Host that was asked for; empty if the request could not be read.
+    port : int
+        Its port; 0 if the request could not be read.
+    method, path : str
+        Method, and path without its query, where the proxy reads requests. ``CONNECT`` or ``SOCKS`` for a tunnel.
+    verdict : str
+        ``allowed``, ``refused``, or ``failed`` for an allowed one that could not be carried out to its end.
+    rule : str
+        Rule that allowed it.
+    reason : str
+        Why it was refused or failed.
+    bytes_sent, bytes_received : int
+        Bytes to and from the host.
+    seconds : float
+        Time from its beginning to its end.
+    """
+
+    at: str
+    host: str
+    port: int
+    method: str
+    path: str
+    verdict: str
+    rule: str
+    reason: str
+    bytes_sent: int
+    bytes_received: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SessionNetwork:
+    """What a session reaches, and what it has asked for.
+
+    Parameters
+    ----------
+    session_id : str
+        The session.
+    network : str
+        ``none``, ``rules``, or ``host`` for the machine's own network.
+    rules : sequence of str
+        The rules of its policies.
+    allowed : sequence of str
+        Rules that the owner has added for this session.
+    requests : sequence of NetworkActivity
+        The newest requests, oldest first.
+    """
+
+    session_id: str
+    network: str
+    rules: Sequence[str] = ()
+    allowed: Sequence[str] = ()
+    requests: Sequence[NetworkActivity] = ()
