@@ -26,6 +26,7 @@ export function session(id: string, changes: Partial<ISession> = {}): ISession {
     approved_kinds: [],
     waits_for: null,
     last_outcome: null,
+    open_ports: [],
     ...changes
   };
 }

@@ -76,6 +76,7 @@ CELLS = [
     for route in ROUTES
     if route.path != "/policies"
     for method, access in route.methods.items()
+    if method != "HEAD"  # whose answers have no code to compare; it is forwarded as GET is
 ] + [
     Cell("exec/v1/policies", "GET", READ_TOKENS),  # for who creates tokens
     Cell("exec/v1", "GET", READ),

@@ -15,7 +15,7 @@ export const USUAL: readonly string[] = [
 ];
 
 /** In which order they are offered; what a newer server has besides comes last. */
-const ORDER: readonly string[] = [...USUAL, 'kernels:attach', 'tokens:create', 'pool:read'];
+const ORDER: readonly string[] = [...USUAL, 'kernels:attach', 'ports:use', 'tokens:create', 'pool:read'];
 
 export function ordered(scopes: readonly string[]): readonly string[] {
   const rank = (scope: string): number => (ORDER.includes(scope) ? ORDER.indexOf(scope) : ORDER.length);
@@ -42,6 +42,8 @@ export function scopeWords(trans: TranslationBundle, scope: string): string {
       return trans.__('list and download files of its sessions');
     case 'files:write':
       return trans.__('upload and delete files of its sessions; a kernel can run them, without approval');
+    case 'ports:use':
+      return trans.__('open ports of its programs, and use them');
     case 'tokens:create':
       return trans.__('create tokens that may do no more than itself, and revoke them');
     case 'pool:read':

@@ -15,6 +15,7 @@ import type {
   IFound,
   IGrant,
   IInfo,
+  IOpenedPort,
   ISession,
   ISessionUsage,
   IToken,
@@ -59,6 +60,15 @@ export class ExecClient {
   /** Read what a session has used; a view that is left open is no reason for a server to stay. */
   usage(sessionId: string): Promise<ISessionUsage> {
     return this.json<ISessionUsage>(`sessions/${part(sessionId)}/usage?no_track_activity=1`);
+  }
+
+  /** Open a port of a session, or make a new link to one that is open. */
+  openPort(sessionId: string, port: number): Promise<IOpenedPort> {
+    return this.json<IOpenedPort>(`sessions/${part(sessionId)}/ports`, 'POST', { port });
+  }
+
+  async closePort(sessionId: string, port: number): Promise<void> {
+    await this.request(`sessions/${part(sessionId)}/ports/${port}`, { method: 'DELETE' });
   }
 
   interrupt(sessionId: string): Promise<ISession> {

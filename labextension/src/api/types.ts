@@ -29,6 +29,8 @@ export interface ISession {
   readonly waits_for: 'input' | 'approval' | null;
   /** The state in which its last execution ended; for an error with its name, as in `error: KeyError`. */
   readonly last_outcome: string | null;
+  /** Ports of its programs that can be reached through the server; a server of an earlier version has none. */
+  readonly open_ports?: readonly number[];
   /** Memory of the kernel and the processes below it, in an answer to `memory=true`. */
   readonly memory_bytes?: number | null;
 }
@@ -81,6 +83,13 @@ export interface ISessionUsage {
   readonly processors: number;
   readonly max_memory_bytes: number | null;
   readonly max_cpu_seconds: number | null;
+}
+
+export interface IOpenedPort {
+  readonly port: number;
+  /** Opens it in one browser, once and within 30 seconds. */
+  readonly browser_url: string | null;
+  readonly browser_reason: string | null;
 }
 
 export interface ISpooledOutput {

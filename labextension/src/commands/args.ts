@@ -32,6 +32,10 @@ export const KIND_ARGS = schema(
   },
   ['sessionId']
 );
+export const PORT_ARGS = schema({
+  sessionId: 'The id of a session.',
+  port: 'The number of the port.'
+});
 export const EXECUTION_ARGS = schema({ executionId: 'The id of an execution.' });
 export const KERNEL_ARGS = schema(
   { kernelId: 'The id of a running kernel; by default that of the current notebook or console.' },

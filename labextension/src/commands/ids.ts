@@ -19,6 +19,8 @@ export const CommandIDs = {
   downloadOutput: 'jupyter-exec-ext:download-output',
   answerInput: 'jupyter-exec-ext:answer-input',
   showSession: 'jupyter-exec-ext:show-session',
+  openPort: 'jupyter-exec-ext:open-port',
+  closePort: 'jupyter-exec-ext:close-port',
   askAgain: 'jupyter-exec-ext:ask-again',
   cancel: 'jupyter-exec-ext:cancel-execution',
   review: 'jupyter-exec-ext:review-approval',

@@ -2,6 +2,7 @@ import { addGeneralCommands } from './attach';
 import type { ICommandContext } from './context';
 import { addCopyFileCommand } from './copyFile';
 import { addExecutionCommands } from './executions';
+import { addPortCommands } from './ports';
 import { addSessionCommands } from './sessions';
 
 export { attempt, kernelIdOf } from './context';
@@ -9,6 +10,7 @@ export { attempt, kernelIdOf } from './context';
 export function addCommands(context: ICommandContext): void {
   addGeneralCommands(context);
   addSessionCommands(context);
+  addPortCommands(context);
   addExecutionCommands(context);
   addCopyFileCommand(context);
 }

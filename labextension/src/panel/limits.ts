@@ -42,6 +42,8 @@ export function limitName(trans: TranslationBundle, name: string): string {
       return trans.__('Runs at once, queued ones included');
     case 'max_output_bytes':
       return trans.__('Output of a run');
+    case 'max_ports':
+      return trans.__('Open ports of a session');
     case 'max_queue_seconds':
       return trans.__('Time in the queue');
     case 'max_queued_executions':

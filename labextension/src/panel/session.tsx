@@ -10,6 +10,7 @@ import { oneLine } from '../safety/text';
 import { ApprovedKinds } from './approved';
 import { IconButton } from './button';
 import { useOpened } from './opened';
+import { OpenPorts } from './ports';
 import { revealItem } from './reveal';
 import { Row } from './row';
 import { useServices } from './services';
@@ -132,6 +133,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
         )}
       />
       {open && <ApprovedKinds session={session} />}
+      {open && <OpenPorts session={session} />}
       {open && <Timeline session={session} within={key} />}
     </li>
   );
