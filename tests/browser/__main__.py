@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 from tests.support.environments import ROOT, TOOLS, environment
+from tests.support.full import IS_FULL
 from tools.make_picture import PICTURE, make_picture
 
 if sys.version_info >= (3, 11):
@@ -75,6 +76,9 @@ def test(arguments: list[str]) -> None:
     """Run the tests; the servers that they start have the wheel, and not this checkout."""
     environ = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     environ["EXEC_TEST_BROWSER"] = "1"
+    if IS_FULL:  # an app that sessions start, with what it needs
+        python = environment(ROOT / ".bench" / "streamlit", ["ipykernel>=6.29", "streamlit>=1.40"])
+        environ["EXEC_TEST_STREAMLIT"] = str(python)
     pytest = [str(prepare()), "-m", "pytest", f"--confcutdir={TESTS}"]
     given = any(not each.startswith("-") and (ROOT / each.partition("::")[0]).exists() for each in arguments)
     subprocess.run([*pytest, *arguments, *([] if given else [str(TESTS)])], cwd=ROOT, env=environ, check=True)

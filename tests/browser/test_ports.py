@@ -15,13 +15,11 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.pages import Panel
 from tests.support.bearers import Bearer, mint, owner_of
-from tests.support.environments import environment
 from tests.support.full import only_in_full
 from tests.support.hosts import Host
 from tests.support.kernelspecs import add_kernelspec
 from tests.support.port_apps import PORT, open_port
 
-ROOT = Path(__file__).parents[2]
 HOSTILE_PAGE = (Path(__file__).parent / "hostile_app.html").read_text()
 # Serves the page, and keeps the headers of each request.
 HOSTILE_APP = """
@@ -149,7 +147,7 @@ def test_panel_says_why_there_is_no_link(host: Host, panel: Panel) -> None:
 
 @only_in_full
 def test_streamlit_app_is_used_from_the_panel(host: Host, panel: Panel) -> None:
-    python = environment(ROOT / ".bench" / "streamlit", ["ipykernel>=6.29", "streamlit>=1.40"])
+    python = os.environ["EXEC_TEST_STREAMLIT"]
     if not (host.home / "jupyter_data_dir" / "kernels" / "streamlit").exists():
         add_kernelspec(host.home, "streamlit", "local-provisioner", python)
     with running_app(host, STREAMLIT_START, "streamlit", "streamlit") as (agent, session_id):
