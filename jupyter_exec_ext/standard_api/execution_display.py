@@ -170,13 +170,13 @@ class ExecutionDisplay:
             await self._send_comms()
 
     async def _show(self, execution: ExecutionHandle) -> None:
-        asked = execution.request if isinstance(execution, LiveExecution) else None
+        original = execution.request if isinstance(execution, LiveExecution) else None
         request = self._requests.get(execution.record.id)
         if request is not None:
             shown = _DisplayedExecution(execution, request.header, True, request.is_silent)
         else:
-            is_silent = isinstance(asked, JupyterExecutionRequest) and asked.is_silent
-            shown = _DisplayedExecution(execution, make_request_header(execution.record, asked), False, is_silent)
+            is_silent = isinstance(original, JupyterExecutionRequest) and original.is_silent
+            shown = _DisplayedExecution(execution, make_request_header(execution.record, original), False, is_silent)
         try:
             await self._show_events(shown)
         except (ExecError, OSError, ValueError):  # the log was deleted or is damaged

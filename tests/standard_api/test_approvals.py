@@ -53,8 +53,8 @@ async def decide(host: Host, *, approve: bool) -> None:
 async def test_code_under_approval_policy_waits_and_shows_reason(http: aiohttp.ClientSession, host: Host) -> None:
     _, kernel = await start(http, host, mint(host, policy="asks"))
     sent = await kernel.send("shell", "execute_request", {"code": "print('approved')"})
-    first, told = await kernel.receive(), await kernel.receive()
-    assert first.content == {"execution_state": "busy"} and "approval" in told.content["text"]
+    first, note = await kernel.receive(), await kernel.receive()
+    assert first.content == {"execution_state": "busy"} and "approval" in note.content["text"]
     await decide(host, approve=True)
     seen = await kernel.until_idle(sent)
     assert texts_of(seen) == "approved\n" and reply_of(seen)["status"] == "ok"

@@ -80,14 +80,14 @@ async def test_input_request_goes_to_client_that_sent_the_code(http: aiohttp.Cli
     bearer = mint(host, policy="trusted")
     kernel, first = await start(http, host, bearer)
     second = await connect_again(http, host, bearer, kernel)
-    asked = await first.send("shell", "execute_request", {"code": "print(input('name? '))", "allow_stdin": True})
+    request_id = await first.send("shell", "execute_request", {"code": "print(input('name? '))", "allow_stdin": True})
     while (message := await first.receive()).channel != "stdin":
         pass
-    assert (message.msg_type, message.parent_id, message.content["prompt"]) == ("input_request", asked, "name? ")
+    assert (message.msg_type, message.parent_id, message.content["prompt"]) == ("input_request", request_id, "name? ")
     await second.send("stdin", "input_reply", {"value": "forged"})
     await first.send("stdin", "input_reply", {"value": "Ada"})
-    assert texts_of(await first.until_idle(asked)) == "Ada\n"
-    assert texts_of(await second.until_idle(asked)) == "Ada\n"  # it sees what the first one does
+    assert texts_of(await first.until_idle(request_id)) == "Ada\n"
+    assert texts_of(await second.until_idle(request_id)) == "Ada\n"  # it sees what the first one does
 
 
 async def test_input_without_control_scope_raises_stdin_not_implemented(
@@ -152,9 +152,9 @@ async def test_restart_by_rest_sends_no_status(http: aiohttp.ClientSession, host
     url = f"{host.info.url}exec/jupyter/api/kernels/{model['id']}/restart"
     async with http.post(url, headers={"Authorization": f"token {bearer.token}"}) as answer:
         assert answer.status == 200
-    asked = await kernel.send("shell", "kernel_info_request", {})
+    request_id = await kernel.send("shell", "kernel_info_request", {})
     message, states = await kernel.receive(), []
-    while message.msg_type != "status" or message.parent_id != asked:
+    while message.msg_type != "status" or message.parent_id != request_id:
         states.append(message.content.get("execution_state"))
         message = await kernel.receive()
     assert states == []
@@ -190,9 +190,9 @@ async def test_pending_request_at_restart_fails_with_session_ended(http: aiohttp
     await kernel.send("shell", "execute_request", {"code": "while True: pass"})
     while (await kernel.receive()).msg_type != "execute_input":
         pass
-    asked = await kernel.send("shell", "complete_request", {"code": "im", "cursor_pos": 2})
+    request_id = await kernel.send("shell", "complete_request", {"code": "im", "cursor_pos": 2})
     await kernel.send("control", "shutdown_request", {"restart": True})
-    while (message := await kernel.receive()).parent_id != asked or message.channel != "shell":
+    while (message := await kernel.receive()).parent_id != request_id or message.channel != "shell":
         pass
     assert (message.content["status"], message.content["ename"]) == ("error", "SessionEnded")
 

@@ -12,7 +12,7 @@ ITEMS = [[0, 1, "x = 1"], [0, 2, "y = 2"], [0, 3, "x = 1"], [0, 4, "print(x)"]]
 
 
 @pytest.mark.parametrize(
-    ("asked", "lines"),
+    ("content", "lines"),
     [
         ({"hist_access_type": "tail", "n": 2}, [3, 4]),
         ({"hist_access_type": "tail", "n": 0}, []),
@@ -28,8 +28,8 @@ ITEMS = [[0, 1, "x = 1"], [0, 2, "y = 2"], [0, 3, "x = 1"], [0, 4, "print(x)"]]
         ({"hist_access_type": "search", "pattern": "*" * 500 + "a" * 3000}, []),
     ],
 )
-def test_select_history_returns_same_items_as_ipython(asked: dict[str, Any], lines: list[int]) -> None:
-    assert [item[1] for item in select_history(asked, ITEMS)] == lines
+def test_select_history_returns_same_items_as_ipython(content: dict[str, Any], lines: list[int]) -> None:
+    assert [item[1] for item in select_history(content, ITEMS)] == lines
 
 
 def test_select_history_keeps_values_beside_code() -> None:
@@ -43,8 +43,8 @@ def test_select_history_of_malformed_reply_is_empty(items: Any) -> None:
 
 
 def test_limit_history_request_reads_only_own_session() -> None:
-    asked = {"hist_access_type": "search", "pattern": "*", "session": -1, "output": True, "raw": False}
-    assert limit_history_request(asked) == {
+    content = {"hist_access_type": "search", "pattern": "*", "session": -1, "output": True, "raw": False}
+    assert limit_history_request(content) == {
         "output": True,
         "raw": False,
         "hist_access_type": "range",

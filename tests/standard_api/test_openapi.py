@@ -68,8 +68,8 @@ def test_responses_match_schemas_of_document(hosts: Any, name: str) -> None:
         send("GET", path, 200, schema)
     send("GET", "/kernelspecs/python3", 200, "KernelSpec")
     kernel = send("POST", "/kernels", 201, "Kernel", json={"name": "python3", "path": "a/b.ipynb"}).json()["id"]
-    asked = {"path": "c.ipynb", "name": "c", "type": "notebook", "kernel": {"name": "python3"}}
-    session = send("POST", "/sessions", 201, "Session", json=asked).json()["id"]
+    body = {"path": "c.ipynb", "name": "c", "type": "notebook", "kernel": {"name": "python3"}}
+    session = send("POST", "/sessions", 201, "Session", json=body).json()["id"]
     assert len(send("GET", "/kernels", 200, "Kernel").json()) == len(send("GET", "/sessions", 200, "Session").json())
     send("GET", f"/kernels/{kernel}", 200, "Kernel")
     send("GET", f"/sessions/{session}", 200, "Session")

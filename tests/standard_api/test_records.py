@@ -87,7 +87,7 @@ async def live_by_exec_v1(http: aiohttp.ClientSession, bearer: Bearer) -> str:
     async def answered(execution: str) -> None:
         give_up_at = time.monotonic() + 30
         while not (await asyncio.to_thread(bearer.call, "POST", f"{execution}/input", json={"value": SECRET})).ok:
-            assert time.monotonic() < give_up_at  # it runs, and has not asked yet
+            assert time.monotonic() < give_up_at  # it runs, and has not requested input yet
 
     async def ended(execution: str) -> None:
         await wait_for(bearer, execution, lambda found: found["finished_at"] is not None)
@@ -180,12 +180,12 @@ async def test_session_writes_same_records_and_metrics_through_each_api(
         assert counts[0] == counts[1] == counts[2]
         if name == "server":
             assert counts[0]['jupyter_exec_executions_total{state="interrupted"}'] == 1
-        shown, printed, told = exported(host), host.log_text(), str(trail(host))
+        shown, printed, recorded = exported(host), host.log_text(), str(trail(host))
         parsed = parse_token(bearer.token)
         assert parsed is not None
         for secret in (SECRET, parsed.secret):
             assert secret not in shown + printed
-        assert parsed.secret not in told
+        assert parsed.secret not in recorded
         for label in re.findall(r'="([^"]*)"', shown):
             assert not re.search(r"ses_|[0-9a-f]{8}-[0-9a-f]{4}|_request", label), label
 

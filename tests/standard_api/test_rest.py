@@ -96,8 +96,8 @@ def test_kernel_lifecycle_is_that_of_a_session(host: Host, bearer: Bearer) -> No
 
 
 def test_second_creation_at_same_path_returns_first_session(host: Host, bearer: Bearer) -> None:
-    asked = {"path": "work/agent.ipynb", "name": "agent", "type": "notebook", "kernel": {"name": "python3"}}
-    first, second = (call(host, "POST", "/sessions", bearer.token, json=asked).json() for _ in range(2))
+    body = {"path": "work/agent.ipynb", "name": "agent", "type": "notebook", "kernel": {"name": "python3"}}
+    first, second = (call(host, "POST", "/sessions", bearer.token, json=body).json() for _ in range(2))
     assert first["id"] == second["id"] == first["kernel"]["id"]
     assert (first["path"], first["name"], first["type"]) == ("work/agent.ipynb", "agent", "notebook")
     assert [each["id"] for each in call(host, "GET", "/sessions", bearer.token).json()] == [first["id"]]
@@ -106,8 +106,8 @@ def test_second_creation_at_same_path_returns_first_session(host: Host, bearer: 
 
 
 def test_patch_changes_path_name_and_type_of_session(host: Host, bearer: Bearer) -> None:
-    asked = {"path": "a/old.ipynb", "name": "old", "type": "notebook", "kernel": {"name": "python3"}}
-    made = call(host, "POST", "/sessions", bearer.token, json=asked).json()
+    body = {"path": "a/old.ipynb", "name": "old", "type": "notebook", "kernel": {"name": "python3"}}
+    made = call(host, "POST", "/sessions", bearer.token, json=body).json()
 
     def patch(body: dict[str, Any], status: int = 200) -> Any:
         answer = call(host, "PATCH", f"/sessions/{made['id']}", bearer.token, json=body)
@@ -130,9 +130,9 @@ def test_patch_changes_path_name_and_type_of_session(host: Host, bearer: Bearer)
 
 
 def test_concurrent_creations_at_same_path_return_one_session(host: Host, bearer: Bearer) -> None:
-    asked = {"path": "same.ipynb", "kernel": {"name": "python3"}}
+    body = {"path": "same.ipynb", "kernel": {"name": "python3"}}
     with ThreadPoolExecutor(8) as pool:
-        answers = [pool.submit(call, host, "POST", "/sessions", bearer.token, json=asked) for _ in range(8)]
+        answers = [pool.submit(call, host, "POST", "/sessions", bearer.token, json=body) for _ in range(8)]
         assert len({answer.result().json()["id"] for answer in answers}) == 1
     assert len(call(host, "GET", "/sessions", bearer.token).json()) == 1
 

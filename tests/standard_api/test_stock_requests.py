@@ -74,8 +74,8 @@ async def test_kernel_counts_its_connections(http: aiohttp.ClientSession, host: 
 
 
 def test_session_requests_of_stock_suite_get_stock_answers(bearer: Bearer) -> None:
-    asked = {"path": "foo/abc123", "type": "console", "kernel": {"name": None, "id": None}}
-    made = call(bearer, "POST", "sessions", asked)
+    body = {"path": "foo/abc123", "type": "console", "kernel": {"name": None, "id": None}}
+    made = call(bearer, "POST", "sessions", body)
     session = made.json()
     assert (made.status_code, session["path"], session["type"]) == (201, "foo/abc123", "console")
     assert made.headers["Location"] == f"{bearer.host.info.base_url}exec/jupyter/api/sessions/{session['id']}"
