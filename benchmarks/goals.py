@@ -20,7 +20,7 @@ from .contestants import (
     of_ours,
 )
 from .results import Results
-from .rows import commands, first, idle, imports, memory, outputs, sessions, standard_api, streaming, warm
+from .rows import commands, first, idle, imports, memory, network, outputs, sessions, standard_api, streaming, warm
 
 Term = tuple[str, str, str]  # table, contender, quantile
 
@@ -159,6 +159,18 @@ GOALS = (
         (median(standard_api.TABLE, f"{standard_api.SCOPED.label}{standard_api.AT_ONCE}"),),
         (median(standard_api.TABLE, f"{standard_api.STOCK.label}{standard_api.AT_ONCE}"),),
         at_most=1.3,
+    ),
+    Goal(
+        "small request through the egress proxy, TLS unread: added to one on a direct connection",
+        (median(network.ADDED_TABLE, network.TUNNEL_TLS),),
+        at_most=5,
+        unit="ms",
+    ),
+    Goal(
+        "one large answer through the egress proxy (CONNECT): speed, times a direct connection's",
+        (median(network.RATE_TABLE, network.TUNNEL),),
+        (median(network.RATE_TABLE, network.DIRECT),),
+        at_least=0.4,
     ),
     Goal(
         f"{_MANY} sessions: executions a second, times those of the gateway's WebSocket API",

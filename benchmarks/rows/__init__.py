@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..bench import Bench
-from . import commands, first, idle, imports, memory, outputs, sessions, standard_api, startup, streaming, tokens, warm
+from . import (
+    commands,
+    first,
+    idle,
+    imports,
+    memory,
+    network,
+    outputs,
+    sessions,
+    standard_api,
+    startup,
+    streaming,
+    tokens,
+    warm,
+)
 
 ROWS: dict[str, Callable[[Bench], None]] = {
     "first": first.measure,
@@ -18,6 +32,7 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "memory": memory.measure,
     "tokens": tokens.measure,
     "standard_api": standard_api.measure,
+    "network": network.measure,
     "startup": startup.measure,
     "imports": imports.measure,
     "commands": commands.measure,

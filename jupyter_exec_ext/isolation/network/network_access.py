@@ -182,7 +182,7 @@ def decide(access: NetworkAccess, target: Target) -> Verdict:
         matched = whole or next((each for each in here if _matches_request(each, target)), None)
         if matched is None:
             refused, wanted = (target, target) if here else (f"host {target.authority}", target.authority)
-            return Verdict(reason=f'policy {rule_set.policy!r} does not allow {refused}; ask for the rule "{wanted}"')
+            return Verdict(reason=f"policy {rule_set.policy!r} does not allow {refused}; ask for the rule '{wanted}'")
         rule = rule or matched.text
         must_terminate = must_terminate or whole is None
     return Verdict(rule, must_terminate=must_terminate)
@@ -211,7 +211,7 @@ def decide_address(access: NetworkAccess, address: Address, port: int) -> str:
     for rule_set in access.rule_sets:
         if not any(rule.matches_host(address, port) for rule in rule_set.rules):
             wanted = Target(address, port).authority
-            return f'policy {rule_set.policy!r} does not allow {address}, not public; ask for the rule "{wanted}"'
+            return f"policy {rule_set.policy!r} does not allow {address}, not public; ask for the rule '{wanted}'"
     return ""
 
 

@@ -180,14 +180,14 @@ def test_every_policy_must_allow_and_the_first_that_refuses_is_named() -> None:
     access = NetworkAccess((child, parent))
     assert decide(access, target_of("a.example:443")).is_allowed
     reason = decide(access, target_of("b.example:443")).reason
-    assert reason == "policy 'parent' does not allow host b.example; ask for the rule \"b.example\""
+    assert reason == "policy 'parent' does not allow host b.example; ask for the rule 'b.example'"
     assert not decide(NetworkAccess(()), target_of("a.example:443")).is_allowed
 
 
 def test_refusal_of_a_path_names_the_request() -> None:
     access = access_of("GET https://a.example/v1/*")
     reason = decide(access, target_of("POST https://a.example/v2")).reason
-    assert reason.endswith('ask for the rule "POST https://a.example/v2"')
+    assert reason.endswith("ask for the rule 'POST https://a.example/v2'")
 
 
 def test_tunnel_is_terminated_only_for_rules_with_paths_and_for_secrets() -> None:
