@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "jupyter_exec_ext"
 MODULES = (
     "client/aio/client.py",
     "client/aio/execution_handle.py",
+    "client/aio/network.py",
     "client/aio/ports.py",
     "client/aio/session.py",
     "client/aio/standard_session.py",

@@ -24,6 +24,12 @@ from .terminal_text import print_table, printable
 
 _SESSION_HELP = "the session: its id, the start of that, or its name"
 
+_NETWORKS = {
+    "none": "none",
+    "host": "that of the kernel's machine",
+    "rules": "what these rules allow",
+}
+
 
 def add_session_command(commands: Any) -> None:
     """Add ``jupyter exec session``."""
@@ -57,11 +63,20 @@ def add_session_command(commands: Any) -> None:
     port.add_argument("id", metavar="SESSION", help=_SESSION_HELP)
     port.add_argument("port", type=port_number, metavar="PORT", help="port on which a program of the session listens")
     port.add_argument("--close", action="store_true", help="close it")
+    network = add_command(
+        actions, "network", "show what the code of a session may reach, and what it has asked for", show_network
+    )
+    network.add_argument("id", metavar="SESSION", help=_SESSION_HELP)
+    network.add_argument(
+        "--allow",
+        metavar="RULE",
+        help="allow one thing more until the session ends, such as 'example.com'; for the server's owner",
+    )
     for action in (stop, interrupt):
         action.add_argument("ids", nargs="+", metavar="ID", help=_SESSION_HELP)
-    for action in (listing, start, port):
+    for action in (listing, start, port, network):
         add_json_option(action)
-    for action in (listing, start, stop, interrupt, port):
+    for action in (listing, start, stop, interrupt, port, network):
         add_server_options(action, "auto", "auto")
 
 
@@ -175,6 +190,26 @@ def open_port(args: argparse.Namespace) -> int:
         print(f"For one browser, within 30 s: {opened.browser_url}")
     else:
         print(f"For browsers there is no link: {printable(opened.browser_reason or '')}")
+    return 0
+
+
+def show_network(args: argparse.Namespace) -> int:
+    """Print the rules of a session's network and its newest requests; with ``--allow``, add a rule first."""
+    with api_client_for(args) as client:
+        session = find_session(client, args.id)
+        network = session.network() if args.allow is None else session.allow_network(args.allow)
+    if args.json:
+        print_json(asdict(network))
+        return 0
+    print(f"Network: {_NETWORKS[network.network]}")
+    for rule in network.rules:
+        print(f"  {printable(rule)}")
+    for rule in network.allowed:
+        print(f"  {printable(rule)} (for this session)")
+    for request in network.requests:
+        what = f"{request.method} {request.host}:{request.port}{request.path}" if request.host else "unreadable"
+        why = f"  ({request.reason})" if request.reason else ""
+        print(printable(f"{request.at}  {request.verdict:8} {what}{why}"))
     return 0
 
 

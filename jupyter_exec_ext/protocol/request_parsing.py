@@ -22,6 +22,7 @@ MAX_LIMITS_BYTES = 8 * 1024  # a token's record has those of all above it, and i
 MAX_NOTEBOOK_NAME_BYTES = 240  # file systems take 255, and Jupyter's checkpoint has a longer name than the notebook
 MAX_ENV_NAMES = 1000
 MAX_PORT = 65_535
+MAX_RULE_CHARACTERS = 500
 MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new process have
 _MAX_SECONDS = 1e9
 # As the API's description has it; well within the limits of file systems.
@@ -211,6 +212,16 @@ def port_from_json(data: Any) -> int:
     if port is None:
         raise InvalidRequest("'port' is missing")
     return port
+
+
+def rule_from_json(data: Any) -> str:
+    """Read the body of ``POST /sessions/{sid}/network``; raises `InvalidRequest`."""
+    body = _Body(data)
+    rule = body.text("rule", MAX_RULE_CHARACTERS)
+    body.done()
+    if not rule:
+        raise InvalidRequest("'rule' is missing: what to allow, such as 'example.com'")
+    return rule
 
 
 def notebook_path_from_json(data: Any) -> str:

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
 
 from ..errors import UnexpectedAnswer
-from ..models import FileChange, JSONObject, Readiness, ServerLoad, SessionPort, SessionUsage, UsageSample
+from ..models import (
+    FileChange,
+    JSONObject,
+    NetworkActivity,
+    Readiness,
+    ServerLoad,
+    SessionNetwork,
+    SessionPort,
+    SessionUsage,
+    UsageSample,
+)
 
-R = TypeVar("R", SessionPort, SessionUsage, UsageSample, FileChange, Readiness, ServerLoad)
+R = TypeVar(
+    "R", SessionPort, SessionUsage, UsageSample, FileChange, Readiness, ServerLoad, SessionNetwork, NetworkActivity
+)
 
 
-def view_to_json(record: SessionUsage | FileChange | Readiness | ServerLoad) -> JSONObject:
+def view_to_json(record: SessionUsage | SessionNetwork | FileChange | Readiness | ServerLoad) -> JSONObject:
     """Return a record as a JSON object with the record's own field names."""
     return asdict(record)
 
@@ -30,6 +42,12 @@ def file_change_from_json(data: Any) -> FileChange:
 def session_port_from_json(data: Any) -> SessionPort:
     """Read a `SessionPort`; raises `UnexpectedAnswer` if it is none."""
     return _build(SessionPort, data)
+
+
+def session_network_from_json(data: Any) -> SessionNetwork:
+    """Read a `SessionNetwork`; raises `UnexpectedAnswer` if it is none."""
+    network = _build(SessionNetwork, data)
+    return replace(network, requests=[_build(NetworkActivity, item) for item in network.requests])
 
 
 def readiness_from_json(data: Any) -> Readiness:

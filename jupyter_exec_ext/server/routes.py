@@ -50,6 +50,7 @@ from .execution_handlers import (
 from .file_handlers import ExecutionOutputHandler, SessionChangeHandler, SessionFileHandler, SessionFilesHandler
 from .gate import Access
 from .info_handlers import InfoHandler, NotFoundHandler, OpenAPIHandler
+from .network_handlers import NetworkHandler
 from .rights import (
     APPROVE,
     CONTROL_EXECUTIONS,
@@ -132,6 +133,7 @@ ROUTES = (
         {"POST": CONTROL_EXECUTIONS},
     ),
     Route("/sessions/{session_id}/usage", SessionUsageHandler, {"GET": READ_SESSIONS}),
+    Route("/sessions/{session_id}/network", NetworkHandler, {"GET": READ_SESSIONS, "POST": APPROVE}),
     Route(
         "/sessions/{session_id}/notebook",
         SessionNotebookHandler,

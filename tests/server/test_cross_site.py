@@ -30,12 +30,13 @@ BODIES: dict[tuple[str, str], Any] = {
     ("/tokens", "POST"): {"name": "stolen", "scopes": ["sessions:read"]},
     ("/tokens/{token_id}/rotate", "POST"): {},
     ("/approvals/{execution_id}", "POST"): {"decision": "approve"},
+    ("/sessions/{session_id}/network", "POST"): {"rule": "stolen.example"},
     ("/grants", "POST"): {"token_id": "stolen", "kernel_id": "stolen"},
     ("/executions/{execution_id}/input", "POST"): {"value": "stolen"},
 }
 QUERIES = {("/executions", "GET"): "?query=stolen"}
 # What no scoped token may do, whatever the body is.
-OWNERS = ("/approvals/{execution_id}", "/sessions/{session_id}/notebook", "/grants")
+OWNERS = ("/approvals/{execution_id}", "/sessions/{session_id}/network", "/sessions/{session_id}/notebook", "/grants")
 
 
 @dataclass

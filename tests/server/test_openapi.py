@@ -84,6 +84,7 @@ def test_what_the_server_sends_is_what_the_document_says(hosts: Any, name: str) 
     for execution in call("GET", f"{path}/executions").json()["executions"]:
         check(execution, "ExecutionSummary")
     check(call("GET", f"{path}/usage").json(), "SessionUsage")
+    check(call("GET", f"{path}/network").json(), "SessionNetwork")
     call("POST", f"{path}/executions", json={"code": "open('x.txt', 'w').write('x')"})
     check(call("GET", f"{path}/changes/x.txt").json(), "FileChange")
     found = call("GET", "/executions?query=display(").json()
