@@ -30,6 +30,7 @@ FEATURES = (
     "changes.sse",
     "search",
     "jupyter",  # exec/jupyter
+    "ports",
 )
 
 

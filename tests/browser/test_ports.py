@@ -57,7 +57,9 @@ import streamlit
 if streamlit.button("Count"):
     streamlit.session_state.number = streamlit.session_state.get("number", 0) + 1
 streamlit.write(f"The button was clicked {streamlit.session_state.get('number', 0)} times")
-streamlit.file_uploader("File")
+file = streamlit.file_uploader("File")
+if file is not None:
+    streamlit.write(f"The file says: {file.read().decode()}")
 """
 STREAMLIT_START = f"""
 import subprocess, sys
@@ -162,7 +164,7 @@ def test_streamlit_app_is_used_from_the_panel(host: Host, panel: Panel) -> None:
         app.locator("input[type=file]").set_input_files(
             {"name": "data.txt", "mimeType": "text/plain", "buffer": b"uploaded through the port"}
         )
-        expect(app.get_by_text("data.txt")).to_be_visible()
+        expect(app.get_by_text("The file says: uploaded through the port")).to_be_visible()
         if directory := os.environ.get("EXEC_TEST_PICTURES"):
             app.screenshot(path=f"{directory}/streamlit.png")
             panel.page.screenshot(path=f"{directory}/panel.png")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ import requests
 import websocket
 
 from jupyter_exec_ext.models import AuditKind
+from jupyter_exec_ext.session_ports.port_exchange import MAX_BODY_BYTES
 from jupyter_exec_ext.store.audit_table import AuditReader
 from tests.support.bearers import UNPROTECTED, Bearer, mint, owner_of
 from tests.support.hosts import Host, running_host
@@ -279,10 +282,10 @@ def test_end_of_token_ends_its_browsers_and_websockets(agent: Bearer, session_id
     own = brief.session(isolation="sandbox")
     start_echo_app(brief, own)
     its_page = enter(brief, open_port(brief, own)["browser_url"])
-    socket, by_token = its_page.socket(), socket_to(brief, own, Authorization=f"token {brief.token}")
+    by_cookie, by_token = its_page.socket(), socket_to(brief, own, Authorization=f"token {brief.token}")
     assert owner_of(agent.host).call("DELETE", f"/tokens/{brief.id}").status_code == 204
     until_refused(its_page)
-    for each in (socket, by_token):
+    for each in (by_cookie, by_token):
         with pytest.raises((websocket.WebSocketConnectionClosedException, ConnectionError)):
             each.recv()
     assert page.get("/").status_code == 200
@@ -318,3 +321,73 @@ def test_audit_trail_has_openings_sums_of_use_and_closings(agent: Bearer, host: 
     assert sorted(each.action for each in found) == ["closed", "opened", "used"]
     used = next(each for each in found if each.action == "used")
     assert (used.data["requests"], used.data["sent_bytes"], used.principal) == (3, 3000, f"token:{agent.id}")
+
+
+def test_logout_of_the_owner_ends_what_the_browser_has_open(tmp_path: Path) -> None:
+    with running_host("server", tmp_path) as server:
+        owner = owner_of(server)
+        made = owner.session(isolation="sandbox")
+        start_echo_app(owner, made)
+        page = enter(owner, open_port(owner, made)["browser_url"])
+        browser = requests.Session()
+        browser.get(f"{server.info.url}api/status?token={server.info.token}", timeout=30)
+        requests.get(f"{server.info.url}logout", timeout=30)  # of a stranger
+        assert page.get("/").status_code == 200
+        assert browser.get(f"{server.info.url}logout", timeout=30).ok
+        assert page.get("/").status_code == 403
+
+
+def test_wildcard_of_the_administrator_has_ports_alone(tmp_path: Path) -> None:
+    options = ("--ExecEngine.ports_host=*.apps.example.net", "--ServerApp.allow_remote_access=True")
+    with running_host("server", tmp_path, *options) as server:
+        owner = owner_of(server)
+        made = owner.session(isolation="sandbox")
+        start_echo_app(owner, made)
+        url = open_port(owner, made)["browser_url"]
+        assert url.split("/")[2].endswith(f".apps.example.net:{server.info.port}")
+        page = enter(owner, url)
+        assert page.get("/x").json()["uri"] == "/x"
+        for name in ("apps.example.net", "other.apps.example.net", page.host):
+            headers = {"Host": name, "Authorization": f"token {owner.token}"}
+            answer = requests.get(f"{page.address}/api/status", headers=headers, timeout=30)
+            assert (answer.status_code, "This address belongs to an app" in answer.text) == (403, True)
+        headers = {"Host": f"{page.host.partition('.')[0]}.localhost", "Authorization": f"token {owner.token}"}
+        assert requests.get(f"{page.address}/api/status", headers=headers, timeout=30).ok  # Jupyter's own, as asked for
+
+
+def test_body_beyond_the_limit_and_body_of_unknown_length_are_refused(agent: Bearer, session_id: str) -> None:
+    info = agent.host.info
+    head = f"/exec/v1{path_of(session_id)} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: token {agent.token}\r\n"
+    for request, status in (
+        (f"POST {head}Content-Length: {MAX_BODY_BYTES + 1}\r\n\r\n", b"HTTP/1.1 400 "),
+        (f"DELETE {head}Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"HTTP/1.1 400 "),
+        (f"GET {head.replace('/ HTTP', '/' + 'x' * 33_000 + ' HTTP')}\r\n", b"HTTP/1.1 400 "),
+    ):
+        with socket.create_connection(("127.0.0.1", int(info.port or 0)), timeout=30) as connection:
+            connection.sendall(request.encode())
+            assert connection.recv(13) == status
+    with socket.create_connection(("127.0.0.1", int(info.port or 0)), timeout=30) as connection:
+        connection.sendall(f"POST {head}Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n".encode())
+        assert connection.recv(13) == b"HTTP/1.1 200 "
+
+
+@pytest.mark.parametrize(
+    "answer", ["garbage", "HTTP/1.1 101 Switching Protocols\r\n\r\n", "HTTP/1.1 200 OK\r\nA\r\n\r\n"]
+)
+def test_answer_that_is_not_http_is_an_error_of_the_port(agent: Bearer, session_id: str, answer: str) -> None:
+    code = f"""
+import socket, threading
+server = socket.create_server(("127.0.0.1", 0))
+def serve():
+    connection, _ = server.accept()
+    connection.recv(100_000)
+    connection.sendall({answer!r}.encode())
+    connection.close()
+threading.Thread(target=serve, daemon=True).start()
+print(server.getsockname()[1])
+"""
+    port = int(agent.run(session_id, code).json()["stdout"])
+    open_port(agent, session_id, port)
+    refused = agent.call("GET", f"/sessions/{session_id}/ports/{port}/")
+    assert (refused.status_code, refused.json()["code"]) == (502, "port_unreachable")
+    agent.call("DELETE", f"/sessions/{session_id}/ports/{port}")
