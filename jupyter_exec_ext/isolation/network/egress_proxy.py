@@ -28,8 +28,10 @@ from .upstream import UpstreamProxy
 
 _START_SECONDS = 20.0
 _OPEN_SECONDS = 30.0
-#: Pauses before the process is started again; the first one after it has run for `_STABLE_SECONDS`.
-_PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4)
+#: Pauses before the process is started again; the first one after it has run for `_STABLE_SECONDS`, the long ones only
+#: while it does not become ready.
+_PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 1.0, 2.0, 5.0)
+_LONGEST_AFTER_READY = 4
 _STABLE_SECONDS = 5.0
 _POLL_SECONDS = 0.005
 _NEEDED = ("cryptography", "h11")
@@ -239,9 +241,13 @@ class EgressProxy:
             except (OSError, asyncio.TimeoutError, ValueError) as error:
                 _log.error("the egress proxy could not be started: %s", error or type(error).__name__)
             finally:
+                was_ready = ready.is_set()
                 ready.clear()
                 await self._end_process()
-            ends = 0 if loop.time() - started_at > _STABLE_SECONDS else ends + 1
+            if was_ready:
+                ends = 0 if loop.time() - started_at > _STABLE_SECONDS else min(ends + 1, _LONGEST_AFTER_READY)
+            else:
+                ends += 1
             _log.warning("the egress proxy has ended; it is started again")
 
     async def _run_once(self, ready: asyncio.Event) -> None:

@@ -252,7 +252,8 @@ class HttpExchange:
             try:
                 event = await host.next_event()
             except h11.RemoteProtocolError as error:
-                raise Unreachable(f"the host's answer is not HTTP as it must be: {error}") from error
+                # Without h11's message: it may quote an answer with the value of a secret.
+                raise Unreachable("the host's answer is not HTTP as it must be") from error
             if isinstance(event, h11.InformationalResponse):
                 if event.status_code == 101:
                     await upload
@@ -282,7 +283,8 @@ class HttpExchange:
             is_head = self._owner.record.method == "HEAD" if self._owner.record else False
             headers = secrets.clean_headers(headers)
             headers = [each for each in headers if is_head or each[0].lower() != b"content-length"]
-        return h11.Response(status_code=response.status_code, headers=headers, reason=response.reason)
+        reason = secrets.clean_text(response.reason)
+        return h11.Response(status_code=response.status_code, headers=headers, reason=reason)
 
     async def _switch(self, event: h11.InformationalResponse, secrets: SecretFilter) -> None:
         """Pass on the frames of a WebSocket."""
@@ -290,7 +292,7 @@ class HttpExchange:
         assert host is not None
         headers = secrets.clean_headers(_kept_headers(event.headers))
         headers += [(b"Connection", b"Upgrade"), (b"Upgrade", _header(event, b"upgrade"))]
-        await self._client.send(h11.InformationalResponse(status_code=101, headers=headers, reason=event.reason))
+        await self._client.send(h11.InformationalResponse(status_code=101, headers=headers, reason=b""))
 
         def count_sent(data: bytes) -> None:
             secrets.check_sent(data)

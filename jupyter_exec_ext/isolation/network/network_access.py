@@ -9,6 +9,8 @@ from .addresses import Address, special_range, unwrap_mapped
 from .rules import SCHEME_PORTS, WEB_PORTS, Host, Rule, RuleError, parse_host, split_port
 from .url_paths import glob_matches
 
+_CONNECTION_HEADERS = ("connection", "content-length", "expect", "host", "transfer-encoding", "upgrade")
+
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
@@ -58,7 +60,8 @@ class NetworkSecret:
             raise RuleError(f"secret {self.name!r} is too short; it needs 8 characters, and its placeholder 16")
         if not (self.value + self.placeholder + self.template).isascii() or not self.rendered(self.value).isprintable():
             raise RuleError(f"secret {self.name!r} has characters that a header cannot carry")
-        if self.template.count("{}") != 1 or not re.fullmatch(r"[A-Za-z0-9-]+", self.header):
+        is_header = re.fullmatch(r"[A-Za-z0-9-]+", self.header) and self.header.lower() not in _CONNECTION_HEADERS
+        if self.template.count("{}") != 1 or not is_header:
             raise RuleError(f"secret {self.name!r} needs a header such as 'Authorization: Bearer {{}}'")
         for host in self.hosts:
             if parse_host(split_port(host, host)[0]) != split_port(host, host)[0]:

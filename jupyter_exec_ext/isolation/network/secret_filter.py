@@ -66,13 +66,19 @@ class SecretFilter:
 
     def clean_headers(self, headers: Sequence[tuple[bytes, bytes]]) -> Headers:
         """Return a response's headers without the values of secrets."""
-        return [(name, self._replace(value)) for name, value in headers]
+        return [(self.clean_text(name), self.clean_text(value)) for name, value in headers]
+
+    def clean_text(self, text: bytes) -> bytes:
+        """Return a text that is whole, such as a header, without the values of secrets."""
+        for needle, replacement in self._replacements.items():
+            text = text.replace(needle, replacement)
+        return text
 
     def clean_body(self, data: bytes, *, is_last: bool = False) -> bytes:
         """Return a piece of the response's body without the values of secrets; a beginning of one is held back."""
         if not self._replacements:
             return data
-        data = self._replace(self._received_tail + data)
+        data = self.clean_text(self._received_tail + data)
         held = 0 if is_last else max(_overlap(data, needle) for needle in self._replacements)
         self._received_tail = data[len(data) - held :]
         return data[: len(data) - held]
@@ -83,11 +89,6 @@ class SecretFilter:
         if any(needle in seen for needle in self._replacements):
             raise Refused("the host sent the value of a secret back")
         self._received_tail = seen[-max(map(len, self._replacements), default=1) :]
-
-    def _replace(self, data: bytes) -> bytes:
-        for needle, replacement in self._replacements.items():
-            data = data.replace(needle, replacement)
-        return data
 
     def _fill_one(self, secret: NetworkSecret, headers: Headers) -> Headers:
         name, placeholder, value = secret.header.lower().encode(), secret.placeholder.encode(), secret.value.encode()

@@ -222,6 +222,7 @@ def test_private_address_of_a_name_needs_a_rule_of_every_policy() -> None:
         {"value": "a value with\r\nlines"},
         {"template": "Bearer"},
         {"header": "Author ization"},
+        {"header": "Host"},
         {"hosts": ("A.example",)},
         {"hosts": ("*.example",)},
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import ssl
@@ -9,6 +10,7 @@ from urllib.parse import quote
 
 import aiohttp
 import pytest
+import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -99,6 +101,7 @@ def test_value_in_another_form_does_not_come_back(form: str) -> None:
     secrets.fill("/", [])
     assert form.encode() not in secrets.clean_body(f"<{form}>".encode(), is_last=True)
     assert secrets.clean_headers([(b"X", form.encode())]) != [(b"X", form.encode())]
+    assert form.encode() not in secrets.clean_text(b"OK " + form.encode())
 
 
 def test_basic_credentials_with_the_value_do_not_come_back() -> None:
@@ -141,6 +144,36 @@ async def test_secret_is_used_at_its_host_and_nowhere_else(world: World) -> None
                 assert response.status == 403 and "secret 'KEY'" in await response.text()
     assert not [request for request in world.seen.requests if PLACEHOLDER in repr(request) or VALUE in repr(request)]
     assert VALUE not in repr(world.records)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        f"HTTP/1.1 200 {VALUE}\r\nContent-Length: 2\r\n\r\nok",
+        f"HTTP/1.1 {VALUE} x\r\n\r\n",
+        f"HTTP/1.1 200 x\r\n{VALUE}\r\n\r\n",
+        f"{VALUE}\r\n\r\n",
+    ],
+)
+async def test_value_in_a_status_line_or_a_malformed_answer_does_not_come_back(world: World, answer: str) -> None:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("a.test").configure_cert(context)
+    authority.cert_pem.write_to_path(str(world.authority), append=True)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer.encode())
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
+    here = f"a.test:{server.sockets[0].getsockname()[1]}"
+    secret = NetworkSecret("KEY", PLACEHOLDER, (here,), "Authorization", "Bearer {}", VALUE)
+    proxy = await world.open(access_of(here, secrets=(secret,)))
+    _, text = await curl(proxy, "-v", "--cacert", await world.trusted(), f"https://{here}/")
+    server.close()
+    await world.record()
+    assert VALUE not in text and VALUE not in repr(world.records)
 
 
 async def test_compressed_answer_of_a_host_with_a_secret_is_not_passed_on(world: World) -> None:
