@@ -14,6 +14,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.browser.pages import Panel
+from tests.browser.test_accessibility import violations
 from tests.support.bearers import Bearer, mint, owner_of
 from tests.support.full import only_in_full
 from tests.support.hosts import Host
@@ -138,8 +139,11 @@ def test_panel_says_why_there_is_no_link(host: Host, panel: Panel) -> None:
     with running_app(host, "1", "no link"):
         panel.page.route(pattern, without_link)
         item = panel.unfold("no link")
+        expect(item.locator(".jex-Ports")).to_be_visible()
+        assert violations(panel) == []
         item.get_by_role("button", name="Open", exact=True).click()
         expect(item.get_by_role("status")).to_contain_text("JupyterHub sends one host name")
+        assert violations(panel) == []
         panel.page.unroute(pattern)
         if directory := os.environ.get("EXEC_TEST_PICTURES"):
             panel.page.screenshot(path=f"{directory}/no-link.png")
