@@ -50,7 +50,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "store": {"models", "errors", "system", "protocol", "auth", "audit"},
     "assembly": {"models", "errors", "system", "engine", "store", "audit", "isolation.network"},
     "server": {
-        *("models", "errors", "system", "protocol", "auth", "engine", "assembly"),
+        *("models", "errors", "system", "protocol", "auth", "engine", "assembly", "isolation.network"),
         *("aca.endpoint", "mcp", "session_ports", "standard_api", "__init__"),
     },
     "standard_api": {"models", "errors", "protocol", "auth", "engine", "server"},
@@ -95,7 +95,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "cli": {
         *("models", "errors", "protocol", "auth", "audit", "client", "executors", "store", "adapters", "fleet"),
         *("isolation.common", "isolation.sandbox", "forkserver", "aca.protocol", "aca.provisioner", "__init__"),
-        "engine.settings",  # the doctor checks the policies of a configuration
+        *("engine.settings", "isolation.network"),  # the doctor checks the policies of a configuration
     },
     "__init__": {"models", "errors", "server", "client", "executors", "magic"},
 }

@@ -11,6 +11,7 @@ from traitlets.config import Config
 
 from ..engine.settings import EngineSettings, configured_policies
 from ..errors import PoliciesInvalid
+from ..isolation.network.libraries import INSTALL, missing_libraries
 from .doctor_command import Finding
 
 # The configuration files of each application by their names without endings, beside jupyter_config; the last one takes
@@ -69,8 +70,12 @@ def _check(section: Config, policies: str, read: str) -> Iterator[Finding]:
         if not os.path.exists(file):  # the server's directory may have it
             return
     try:
-        configured_policies(settings.policies, file, settings.offered_policies, settings.network_sets)
+        configured = configured_policies(settings.policies, file, settings.offered_policies, settings.network_sets)
     except PoliciesInvalid as error:
         yield Finding(f"{policies} have a mistake: {error.message}{read}", _REMEDY)
-    else:
-        yield Finding(f"{policies} are valid{read}")
+        return
+    yield Finding(f"{policies} are valid{read}")
+    ruled = [name for name, policy in configured.items() if isinstance(policy.network, tuple)]
+    if ruled and (missing := missing_libraries()):
+        without = f"policy {ruled[0]!r} has network rules, which need {' and '.join(missing)}"
+        yield Finding(f"{without}; no session can have it", INSTALL)

@@ -9,6 +9,7 @@ from tornado import web
 from .. import __version__
 from ..auth.policy_parsing import policy_to_json
 from ..errors import NotFound
+from ..isolation.network.libraries import missing_libraries
 from ..mcp.endpoint import is_installed
 from ..protocol.records_json import to_json
 from .base_handler import ExecHandler
@@ -30,6 +31,7 @@ FEATURES = (
     "changes.sse",
     "search",
     "jupyter",  # exec/jupyter
+    "ports",
     "ports",
 )
 
@@ -67,7 +69,11 @@ class InfoHandler(ExecHandler):
         )
 
     def _features(self) -> list[str]:
-        more = {"mcp": is_installed(), "jupyter.token-in-url": self.services.allow_token_in_url}
+        more = {
+            "mcp": is_installed(),
+            "network": not missing_libraries(),
+            "jupyter.token-in-url": self.services.allow_token_in_url,
+        }
         return [*FEATURES, *(name for name, is_there in more.items() if is_there)]
 
 

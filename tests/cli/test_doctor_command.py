@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from jupyter_exec_ext.cli import doctor_checks
+from jupyter_exec_ext.cli import doctor_checks, doctor_policies
 from jupyter_exec_ext.cli.doctor_checks import isolation_here, problems_here, refused_policies
 from jupyter_exec_ext.cli.doctor_command import Finding, _Report
 from jupyter_exec_ext.cli.doctor_policies import check_policies_here
@@ -287,3 +287,13 @@ def test_report_as_json_has_all_findings(capsys: pytest.CaptureFixture[str]) -> 
     jsonschema.validate(printed, SHAPES["doctor"])
     assert printed["summary"] == "1 problem in 2 checks"
     assert printed["findings"][1] == {"mark": "FAIL", "what": "bad", "remedy": "mend it"}
+
+
+def test_doctor_names_the_libraries_that_network_rules_lack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    policy = {"isolation": "sandbox", "network": ["a.example"]}
+    (tmp_path / "jupyter_server_config.py").write_text(f"c.ExecEngine.policies = {{'net': {policy}}}\n")
+    assert len(list(policies_at(tmp_path, monkeypatch))) == 1
+    monkeypatch.setattr(doctor_policies, "missing_libraries", lambda: ["h11"])
+    _, finding = policies_at(tmp_path, monkeypatch)
+    assert finding.what.startswith("policy 'net' has network rules, which need h11; no session can have it")
+    assert finding.remedy == "pip install 'jupyter-exec-ext[network]'"

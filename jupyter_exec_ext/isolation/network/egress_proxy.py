@@ -12,7 +12,6 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
-from importlib.util import find_spec
 from typing import Any
 
 from .control_messages import (
@@ -23,6 +22,7 @@ from .control_messages import (
     ProxySettings,
     access_to_json,
 )
+from .libraries import INSTALL, missing_libraries
 from .network_access import NetworkAccess
 from .upstream import UpstreamProxy
 
@@ -34,7 +34,6 @@ _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 1.0, 2.0, 5.0)
 _LONGEST_AFTER_READY = 4
 _STABLE_SECONDS = 5.0
 _POLL_SECONDS = 0.005
-_NEEDED = ("cryptography", "h11")
 _PROGRAM = """\
 import sys
 sys.path[:] = sys.argv[3:]
@@ -76,11 +75,9 @@ class EgressProxy:
     """
 
     def __init__(self, settings: ProxySettings, on_request: Callable[[NetworkRequest], None]) -> None:
-        missing = [name for name in _NEEDED if find_spec(name) is None]
+        missing = missing_libraries()
         if missing:
-            raise ProxyUnavailable(
-                f"network rules need {' and '.join(missing)}; install them with pip install 'jupyter-exec-ext[network]'"
-            )
+            raise ProxyUnavailable(f"network rules need {' and '.join(missing)}; install them with {INSTALL}")
         if settings.upstream_proxy:
             UpstreamProxy(settings.upstream_proxy)
         self._settings, self._on_request = settings, on_request
