@@ -215,7 +215,7 @@ def test_missing_library_and_wrong_upstream_are_named_without_secrets(monkeypatc
         with pytest.raises(RuleError) as caught:
             EgressProxy(ProxySettings(upstream_proxy=url), print)
         assert "hidden" not in str(caught.value)
-    monkeypatch.setattr(egress_proxy, "_NEEDED", ("h11", "not_installed_xyz"))
+    monkeypatch.setattr(egress_proxy, "missing_libraries", lambda: ["h11"])
     with pytest.raises(ProxyUnavailable, match=r"jupyter-exec-ext\[network\]"):
         EgressProxy(ProxySettings(), print)
 
