@@ -32,7 +32,6 @@ FEATURES = (
     "search",
     "jupyter",  # exec/jupyter
     "ports",
-    "ports",
 )
 
 
