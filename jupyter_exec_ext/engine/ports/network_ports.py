@@ -16,7 +16,9 @@ class NetworkProxy(Protocol):
     async def certificate(self) -> str:
         """Return the certificate of the proxy's authority in PEM, for kernels whose TLS it ends."""
 
-    async def open(self, session_id: str, listener: socket.socket, access: NetworkAccess) -> None:
+    async def open(
+        self, session_id: str, listener: socket.socket, access: NetworkAccess, uploaded_bytes: int = 0
+    ) -> None:
         """Serve a session's programs, which connect to `listener`; the caller may close it afterwards."""
 
     async def change(self, session_id: str, access: NetworkAccess) -> None:

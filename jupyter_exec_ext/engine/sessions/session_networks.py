@@ -46,6 +46,7 @@ class RuledNetwork:
     ) -> None:
         self.access = access
         self.added: list[str] = []
+        self.uploaded_bytes = 0  # by all kernels of the session: a restart must not renew what it may send
         self.requests: deque[NetworkActivity] = deque(maxlen=_MAX_REQUESTS)
         self._session_id = session_id
         self._proxy = proxy
@@ -70,7 +71,7 @@ class RuledNetwork:
         with listener:
             async with self._turn:
                 await self._proxy.close(self._session_id)  # a restart has made another sandbox
-                await self._proxy.open(self._session_id, listener, self.access)
+                await self._proxy.open(self._session_id, listener, self.access, self.uploaded_bytes)
 
     async def add(self, rule: str) -> None:
         """Allow one thing more, for this session alone."""
@@ -206,6 +207,7 @@ class SessionNetworks:
         self._audit.record("network", verdict, self._principals.get(session_id, ""), session_id, **fields)
         network = self._networks.get(session_id)
         if network is not None:
+            network.uploaded_bytes += request.bytes_sent
             network.requests.append(NetworkActivity(utc_timestamp(time.time()), verdict=verdict, **fields))
 
 

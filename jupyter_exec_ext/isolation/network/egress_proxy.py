@@ -50,9 +50,9 @@ class ProxyUnavailable(RuntimeError):
 class _Session:
     """A session as the server keeps it."""
 
-    def __init__(self, listener: socket.socket, access: NetworkAccess) -> None:
+    def __init__(self, listener: socket.socket, access: NetworkAccess, uploaded_bytes: int) -> None:
         self.listener, self.access = listener, access
-        self.uploaded_bytes = 0
+        self.uploaded_bytes = uploaded_bytes
         self.handed_to: ControlSocket | None = None
 
 
@@ -102,7 +102,9 @@ class EgressProxy:
         await self._connection()
         return self._certificate
 
-    async def open(self, session_id: str, listener: socket.socket, access: NetworkAccess) -> None:
+    async def open(
+        self, session_id: str, listener: socket.socket, access: NetworkAccess, uploaded_bytes: int = 0
+    ) -> None:
         """Serve a session's programs.
 
         Parameters
@@ -113,6 +115,8 @@ class EgressProxy:
             Listening socket in the session's network namespace. It is duplicated, so the caller may close it.
         access : NetworkAccess
             Its rules.
+        uploaded_bytes : int, optional
+            Bytes that it has sent before, with an earlier kernel.
 
         Raises
         ------
@@ -124,7 +128,7 @@ class EgressProxy:
         if session_id in self._sessions:
             raise ValueError(f"session {session_id} is open already")
         self._check_size(access)
-        session = self._sessions[session_id] = _Session(listener.dup(), access)
+        session = self._sessions[session_id] = _Session(listener.dup(), access, uploaded_bytes)
         try:
             await self._hand_over(session_id, session)
         except BaseException:

@@ -26,6 +26,11 @@ _HOP_BY_HOP = {
     *(b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te"),
     *(b"trailer", b"upgrade", b"expect", b"host", b"proxy-authentication-info"),
 }
+# Servers that know these serve another method or path than the one that was compared with the rule.
+_OVERRIDES = {
+    *(b"x-http-method-override", b"x-http-method", b"x-method-override"),
+    *(b"x-original-url", b"x-rewrite-url"),
+}
 
 
 class HttpPeer:
@@ -125,7 +130,10 @@ class HttpExchange:
             secrets = SecretFilter(self._owner.session.access, target)
             upgrade = _header(request, b"upgrade")
             headers = secrets.fill(target.path + query, _kept_headers(request.headers))
-            await self._owner.begin(target, target.method)
+            verdict = await self._owner.begin(target, target.method)
+            if verdict.has_path and (found := _OVERRIDES.intersection(name for name, _ in request.headers)):
+                named = min(found).decode()
+                raise Refused(f"the header {named} can change the method or path that a rule allows; leave it out")
             await self._connect(target)
             if upgrade.lower() == b"websocket":
                 headers += [(b"Connection", b"Upgrade"), (b"Upgrade", b"websocket")]

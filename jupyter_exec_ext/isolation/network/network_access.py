@@ -149,11 +149,14 @@ class Verdict:
         Why it is refused, with the remedy; empty if it is allowed.
     must_terminate : bool
         Whether a tunnel is allowed only if the proxy reads the requests in it, and decides about each.
+    has_path : bool
+        Whether a policy allows it by a rule with a path only.
     """
 
     rule: str = ""
     reason: str = ""
     must_terminate: bool = False
+    has_path: bool = False
 
     @property
     def is_allowed(self) -> bool:
@@ -176,7 +179,7 @@ def decide(access: NetworkAccess, target: Target) -> Verdict:
     Verdict
         The first policy's rule, or the reason of the first policy that refuses.
     """
-    rule, must_terminate = "", any(secret.is_for(target.host, target.port) for secret in access.secrets)
+    rule, has_path, has_secret = "", False, any(secret.is_for(target.host, target.port) for secret in access.secrets)
     if not access.rule_sets:
         return Verdict(reason="no policy allows any host; ask for rules in the field network of a policy")
     for rule_set in access.rule_sets:
@@ -187,8 +190,8 @@ def decide(access: NetworkAccess, target: Target) -> Verdict:
             refused, wanted = (target, target) if here else (f"host {target.authority}", target.authority)
             return Verdict(reason=f"policy {rule_set.policy!r} does not allow {refused}; ask for the rule '{wanted}'")
         rule = rule or matched.text
-        must_terminate = must_terminate or whole is None
-    return Verdict(rule, must_terminate=must_terminate)
+        has_path = has_path or whole is None
+    return Verdict(rule, must_terminate=has_path or has_secret, has_path=has_path)
 
 
 def decide_address(access: NetworkAccess, address: Address, port: int) -> str:
