@@ -800,8 +800,10 @@ def port_of_the_proxy_outside(facts: Facts, mark: str) -> bool:
 
 
 def upload(facts: Facts) -> None:
-    """Send more than a session may, a little in each of many connections."""
+    """Send more than a session may, a little in each of many connections; also in the names of methods."""
+    authority = f"here.test:{facts['allowed']}"
     for _ in range(40):
+        _proxied(facts, _request(authority, f"http://{authority}/", method="u" * 1000))
         _proxied(facts, _connect(f"here.test:{facts['allowed']}"), b"u" * 1000)
 
 

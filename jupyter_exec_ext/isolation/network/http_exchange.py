@@ -219,7 +219,9 @@ class HttpExchange:
             url = f"http://{target.authority}{url}"
             headers += upstream.proxy.headers
         assert self._host is not None
-        self._owner.count_sent(len(url) + sum(len(name) + len(value) + 4 for name, value in headers))
+        # The method, too: it can be as long as a head may be.
+        size = len(target.method) + len(url) + sum(len(name) + len(value) + 4 for name, value in headers)
+        self._owner.count_sent(size)
         await self._host.send(h11.Request(method=target.method, target=url, headers=headers))
 
     async def _exchange(self, secrets: SecretFilter) -> bool:
