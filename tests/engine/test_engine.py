@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -510,3 +511,22 @@ async def test_a_small_record_is_there_when_it_may_be_shown(engine: ExecEngine) 
     record = await execution.outcome()
     assert record == await execution.wait(timeout_seconds=0)
     assert execution.log.closed
+
+
+async def test_output_of_an_ended_execution_is_freed_without_the_garbage_collector(engine: ExecEngine) -> None:
+    session = await engine.create_session(ME, SessionRequest())
+    handle = await engine.execute(ME, session.id, ExecutionRequest("print('x' * 1000)"))
+    running = weakref.ref(handle)
+    gc.collect()
+    gc.disable()
+    try:
+        assert (await handle.wait()).stdout == "x" * 1000 + "\n"
+        del handle
+        await engine.background.drain()
+        for _ in range(100):
+            if running() is None:
+                break
+            await asyncio.to_thread(int)
+        assert running() is None
+    finally:
+        gc.enable()

@@ -276,6 +276,8 @@ class LiveExecution:
 
     def _wake_waiters(self) -> None:
         self.note_input(wanted=False)
+        # They refer to this execution. It would go, with its output, only when the garbage collector finds them.
+        self._on_change.clear()
         self._finished.set_result(self.record)
         if not self._outcome.done():
             self._outcome.set_result(self.record)
