@@ -10,13 +10,14 @@ import contextlib
 import ctypes
 import json
 import os
+import secrets
 import socket
 import ssl
 import struct
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +84,11 @@ def run(facts: Facts, marks: dict[str, str]) -> dict[str, list[str]]:
     for thread in threads:
         thread.join()
     return found
+
+
+def make_marks(names: Iterable[str], facts: Facts) -> dict[str, str]:
+    """Return a mark for each of these attempts that is possible here."""
+    return {name: f"mark-{secrets.token_hex(8)}" for name in names if "web" in facts or not name.startswith("web_")}
 
 
 # --- Tools
@@ -416,6 +422,58 @@ def http_2_by_an_upgrade(facts: Facts, mark: str) -> None:
 def bytes_right_after_the_request_for_a_tunnel(facts: Facts, mark: str) -> None:
     """Data that is sent before the proxy has decided."""
     _proxied(facts, _connect(f"refused.test:{facts['refused']}") + mark.encode())
+
+
+# --- The web's own ports, with a rule for the host; these attempts need a listener there
+
+
+@attempt()
+def web_without_tls_on_port_443(facts: Facts, mark: str) -> None:
+    """Any protocol, on the port that is open in most rules."""
+    _proxied(facts, _connect("web.test:443"), mark.encode())
+
+
+@attempt()
+def web_with_another_server_name(facts: Facts, mark: str) -> None:
+    """Another site of the same server."""
+    _tls(facts, "web.test:443", "refused.test", mark)
+
+
+@attempt()
+def web_without_server_name(facts: Facts, mark: str) -> None:
+    """The server's first site."""
+    _tls(facts, "web.test:443", None, mark)
+
+
+@attempt()
+def web_by_socks_with_another_server_name(facts: Facts, mark: str) -> None:
+    """The same, by the other protocol of the proxy: bytes that are no TLS."""
+    _socks(facts, _named("web.test"), 443, mark)
+
+
+@attempt()
+def web_with_any_protocol_on_port_80(facts: Facts, mark: str) -> None:
+    """Any protocol, on the other port of the web."""
+    _proxied(facts, _connect("web.test:80"), mark.encode() + b"\r\n\r\n")
+
+
+@attempt()
+def web_with_tls_on_port_80(facts: Facts, mark: str) -> None:
+    """TLS where only requests are read."""
+    _tls(facts, "web.test:80", "web.test", mark)
+
+
+@attempt()
+def web_with_http_2_on_port_80(facts: Facts, mark: str) -> None:
+    """A protocol that the proxy does not read."""
+    _proxied(facts, _connect("web.test:80"), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + mark.encode())
+
+
+@attempt()
+def web_with_another_host_in_the_second_request(facts: Facts, mark: str) -> None:
+    """Another site, later in a tunnel."""
+    second = _request("refused.test", f"/{mark}")
+    _proxied(facts, _connect("web.test:80"), _request("web.test", "/") + second)
 
 
 # --- Requests that two readers understand in two ways

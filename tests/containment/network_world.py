@@ -23,7 +23,7 @@ _RULED = ("allowed", "paths", "ended")
 
 
 class NetworkWorld:
-    """Listeners on the host's loopback addresses.
+    """Listeners on the host's loopback addresses, and on ports 80 and 443 of one of them, if this process may.
 
     `facts` has their ports: ``allowed``, ``paths`` and ``ended`` are for rules, and no rule is for ``refused`` and
     ``dns``. ``six`` is for a rule, and has no IPv4 address.
@@ -39,6 +39,11 @@ class NetworkWorld:
         self.facts["socket_file"] = os.path.join(directory, "socket")
         for name in _RULED:
             self.facts[name] = self._listen(socket.AF_INET, ("127.0.0.1", 0))
+        address = f"127.{secrets.randbelow(200) + 20}.{secrets.randbelow(256)}.1"
+        with suppress(OSError):
+            self._listen(socket.AF_INET, (address, 80))
+            self._listen(socket.AF_INET, (address, 443))
+            self.facts["web"] = address
         self.facts["six"] = self._listen(socket.AF_INET6, ("::1", 0))
         for name in ("refused", "dns"):
             port = self.facts[name] = self._listen(socket.AF_INET, ("0.0.0.0", 0))
@@ -176,12 +181,12 @@ class NetworkWorld:
             _copy(client, upstream)
             back.join(5)
 
-    @staticmethod
-    def _connect_anywhere(host: str, port: int) -> socket.socket:
+    def _connect_anywhere(self, host: str, port: int) -> socket.socket:
         try:
             return socket.create_connection((host, port), 5)
         except (OSError, UnicodeError):  # a name, however it is written
-            return socket.create_connection(("127.0.0.1", port), 5)
+            address = self.facts["web"] if port in (80, 443) else "127.0.0.1"
+            return socket.create_connection((address, port), 5)
 
 
 def _copy(source: socket.socket, destination: socket.socket) -> None:

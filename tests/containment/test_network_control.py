@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 import subprocess
 import sys
 
@@ -18,8 +17,9 @@ from tests.support.full import only_in_full
 @only_in_full
 @pytest.mark.skipif(sys.platform != "linux", reason="the attempts are on Linux")
 def test_attempts_arrive_where_no_rules_hold() -> None:
-    marks = {name: f"mark-{secrets.token_hex(8)}" for name, each in ATTEMPTS.items() if each.is_open_in_control}
+    names = [name for name, each in ATTEMPTS.items() if each.is_open_in_control]
     with NetworkWorld() as world:
+        marks = network_probes.make_marks(names, world.facts)
         given = {"facts": {**world.facts, "proxy": world.start_open_proxy()}, "marks": marks}
         command = [sys.executable, network_probes.__file__]
         run = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, timeout=120, check=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import json
 import os
-import secrets
 from typing import Any
 
 import pytest
@@ -22,7 +21,6 @@ pytestmark = [pytest.mark.needs("Landlock"), pytest.mark.timeout(300)]
 
 
 def test_no_attempt_gets_data_out_under_landlock() -> None:
-    marks = {name: f"mark-{secrets.token_hex(8)}" for name in ATTEMPTS}
     printed: list[str] = []
 
     def keep(message: dict[str, Any]) -> None:
@@ -30,6 +28,7 @@ def test_no_attempt_gets_data_out_under_landlock() -> None:
             printed.append(message["content"]["text"])
 
     with NetworkWorld() as outside, World(user=NOBODY if os.geteuid() == 0 else None) as world:
+        marks = network_probes.make_marks(ATTEMPTS, outside.facts)
         facts = {**outside.facts, "proxy": outside.start_open_proxy(), "proxy_pid": os.getpid()}
         code = network_probes.LOAD.format(source=inspect.getsource(network_probes))
         with IsolatedKernel(world, PROVISIONER) as kernel:

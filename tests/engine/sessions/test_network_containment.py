@@ -66,10 +66,11 @@ class _Attacker:
 async def _begin(make_engine: Callable[..., ExecEngine], world: NetworkWorld, **policy: Any) -> _Attacker:
     ports = world.facts
     rules = [f"here.test:{ports['allowed']}", f"GET http://here.test:{ports['paths']}/v1/*", f"six.test:{ports['six']}"]
-    rules += [f"https://here.test:{ports['ended']}/v1/*"]
+    rules += ["web.test", f"https://here.test:{ports['ended']}/v1/*"]
     # Wide rules do not open private addresses, and a rule for a name does not open the one that it leads to.
     rules += [f"0.0.0.0/0:{ports['refused']}", f"[::]/0:{ports['refused']}", f"localhost:{ports['refused']}"]
     hosts = {"here.test": ["127.0.0.1"], "refused.test": ["127.0.0.1"], "six.test": ["::1"]}
+    hosts["web.test"] = [ports.get("web", "127.0.0.1")]
     policies = {"net": {"isolation": "sandbox", "network": rules, **policy}}
     engine = make_engine(policies=policies, network_hosts=hosts)
     me = owner("me", {"username": "me"})
@@ -90,7 +91,7 @@ async def test_no_attempt_gets_data_past_the_rules(make_engine: Callable[..., Ex
     assert await attacker.run(_FETCH.format(url=url)) == "ok"
     # The proxy slows down many refusals, so a commit leaves out most notations of hosts in tunnels.
     names = [name for name in ATTEMPTS if IS_FULL or not name.startswith("tunnel_to_")]
-    marks = {name: f"mark-{secrets.token_hex(8)}" for name in names}
+    marks = network_probes.make_marks(names, world.facts)
     facts = {**world.facts, "proxy": ("127.0.0.1", 3128), "proxy_pid": _proxy_pid()}
     load = network_probes.LOAD.format(source=inspect.getsource(network_probes))
     found = json.loads(await attacker.run(f"{load}print(json.dumps(probes.run({facts!r}, {marks!r})))"))
