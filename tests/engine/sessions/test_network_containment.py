@@ -21,6 +21,7 @@ from tests.containment import network_probes
 from tests.containment.network_probes import ATTEMPTS
 from tests.containment.network_world import NetworkWorld
 from tests.support.full import IS_FULL
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.needs("sandbox"), pytest.mark.timeout(180)]
 _WAIT_SECONDS = 120.0
@@ -35,6 +36,14 @@ with socket.create_connection(("127.0.0.1", 3128), 10) as connection:
     head = connection.recv(4096)
     connection.sendall(b"a frame")
     print(head.split()[1].decode(), connection.recv(4096).decode())
+"""
+_SECOND_HOP = """
+import socket
+with socket.create_connection(("127.0.0.1", 3128), 10) as connection:
+    for message in ({first!r}, {second!r}, b"through two proxies"):
+        connection.sendall(message)
+        answer = connection.recv(4096)
+    print(answer.split()[1].decode())
 """
 _FETCH = "import urllib.request; print(urllib.request.urlopen({url!r}, timeout=10).read().decode())"
 
@@ -63,12 +72,13 @@ class _Attacker:
         await self.engine.restart_session(self._caller, self.session.id)
 
 
-async def _begin(make_engine: Callable[..., ExecEngine], world: NetworkWorld, **policy: Any) -> _Attacker:
+async def _begin(make_engine: Callable[..., ExecEngine], world: NetworkWorld, *more: str, **policy: Any) -> _Attacker:
     ports = world.facts
     rules = [f"here.test:{ports['allowed']}", f"GET http://here.test:{ports['paths']}/v1/*", f"six.test:{ports['six']}"]
     rules += ["web.test", f"https://here.test:{ports['ended']}/v1/*"]
     # Wide rules do not open private addresses, and a rule for a name does not open the one that it leads to.
     rules += [f"0.0.0.0/0:{ports['refused']}", f"[::]/0:{ports['refused']}", f"localhost:{ports['refused']}"]
+    rules += more
     hosts = {"here.test": ["127.0.0.1"], "refused.test": ["127.0.0.1"], "six.test": ["::1"]}
     hosts["web.test"] = [ports.get("web", "127.0.0.1")]
     policies = {"net": {"isolation": "sandbox", "network": rules, **policy}}
@@ -127,3 +137,22 @@ async def test_websocket_and_a_name_with_only_an_ipv6_address_work_from_a_sandbo
     attacker = await _begin(make_engine, world)
     assert await attacker.run(_WEBSOCKET.format(port=world.facts["allowed"])) == "101 a frame"
     assert await attacker.run(_FETCH.format(url=f"http://six.test:{world.facts['six']}/")) == "ok"
+
+
+async def test_proxy_behind_an_allowed_host_is_seen_in_the_record_of_that_host_only(
+    make_engine: Callable[..., ExecEngine], world: NetworkWorld
+) -> None:
+    # The page of the rules says so: no proxy can see what an allowed host does with what it gets.
+    hop, refused = world.start_open_proxy()[1], world.facts["refused"]
+    attacker = await _begin(make_engine, world, f"here.test:{hop}")
+    first, second = (
+        f"CONNECT {each} HTTP/1.1\r\nHost: {each}\r\n\r\n" for each in (f"here.test:{hop}", f"a:{refused}")
+    )
+    assert await attacker.run(_SECOND_HOP.format(first=first.encode(), second=second.encode())) == "200"
+
+    def requests() -> list[tuple[str, int]]:
+        described = attacker.engine.networks.describe(attacker.session.id, "sandbox")
+        return [(each.host, each.port) for each in described.requests]
+
+    await until(requests)
+    assert requests() == [("here.test", hop)]
