@@ -13,6 +13,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from ...auth.caller import Caller
 from ...errors import Conflict, InvalidRequest, IsolationRequired
@@ -37,13 +38,22 @@ class RuledNetwork:
 
     Parameters
     ----------
+    principal : str
+        The session's owner.
     access : NetworkAccess
         What it reaches.
     """
 
     def __init__(
-        self, session_id: str, access: NetworkAccess, proxy: NetworkProxy, background: BackgroundTasks
+        self,
+        session_id: str,
+        principal: str,
+        access: NetworkAccess,
+        proxy: NetworkProxy,
+        background: BackgroundTasks,
+        log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
+        self.principal = principal
         self.access = access
         self.added: list[str] = []
         self.uploaded_bytes = 0  # by all kernels of the session: a restart must not renew what it may send
@@ -52,6 +62,7 @@ class RuledNetwork:
         self._proxy = proxy
         self._turn = asyncio.Lock()  # a restart must not open what an earlier start then closes
         self._background = background
+        self._log = log
 
     def serve(self, listener: socket.socket | None) -> None:
         """Let a kernel that was just started reach the network, by the socket at which its sandbox is listened for.
@@ -70,8 +81,11 @@ class RuledNetwork:
     async def _open(self, listener: socket.socket) -> None:
         with listener:
             async with self._turn:
-                await self._proxy.close(self._session_id)  # a restart has made another sandbox
-                await self._proxy.open(self._session_id, listener, self.access, self.uploaded_bytes)
+                try:
+                    await self._proxy.close(self._session_id)  # a restart has made another sandbox
+                    await self._proxy.open(self._session_id, listener, self.access, self.uploaded_bytes)
+                except (RuntimeError, ValueError, OSError) as error:
+                    self._log.error("session %s has no network: %s", self._session_id, error)
 
     async def add(self, rule: str) -> None:
         """Allow one thing more, for this session alone."""
@@ -83,11 +97,8 @@ class RuledNetwork:
             with suppress(KeyError):  # its kernel has not started yet
                 await self._proxy.change(self._session_id, self.access)
 
-    def close(self) -> None:
-        """End the session's connections."""
-        self._background.start(self._close())
-
-    async def _close(self) -> None:
+    async def close(self) -> None:
+        """End the session's connections; their records have been delivered afterwards."""
         async with self._turn:
             await self._proxy.close(self._session_id)
 
@@ -101,7 +112,7 @@ class SessionNetworks:
         make_proxy: MakeProxy | None,
         audit: AuditTrail,
         background: BackgroundTasks,
-        log: logging.Logger | logging.LoggerAdapter[logging.Logger],
+        log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._settings = settings
         self._make_proxy = make_proxy
@@ -111,7 +122,6 @@ class SessionNetworks:
         self._proxy: NetworkProxy | None = None
         self._certificates: Path | None = None
         self._networks: dict[str, RuledNetwork] = {}
-        self._principals: dict[str, str] = {}
 
     def access_of(self, caller: Caller) -> NetworkAccess | None:
         """Return what the caller's sessions reach; None if there are no rules for it."""
@@ -130,15 +140,16 @@ class SessionNetworks:
 
     def begin(self, session_id: str, principal: str, access: NetworkAccess) -> RuledNetwork:
         """Return the network of a session that begins; the caller calls `end` when it has ended."""
-        network = RuledNetwork(session_id, access, self._running_proxy(), self._background)
-        self._networks[session_id], self._principals[session_id] = network, principal
+        network = RuledNetwork(session_id, principal, access, self._running_proxy(), self._background, self._log)
+        self._networks[session_id] = network
         return network
 
     def end(self, session_id: str) -> None:
         """End the network of a session."""
-        network = self._networks.pop(session_id, None)
+        network = self._networks.get(session_id)
         if network is not None:
-            network.close()
+            ending = self._background.start(network.close())
+            ending.add_done_callback(lambda _: self._networks.pop(session_id))
 
     def describe(self, session_id: str, isolation: str) -> SessionNetwork:
         """Return what a session reaches, and what it has asked for."""
@@ -204,8 +215,9 @@ class SessionNetworks:
         session_id = fields.pop("session_id")
         fields["path"] = fields["path"][:_MAX_PATH_CHARACTERS]
         verdict = fields.pop("verdict")
-        self._audit.record("network", verdict, self._principals.get(session_id, ""), session_id, **fields)
         network = self._networks.get(session_id)
+        principal = "" if network is None else network.principal
+        self._audit.record("network", verdict, principal, session_id, **fields)
         if network is not None:
             network.uploaded_bytes += request.bytes_sent
             network.requests.append(NetworkActivity(utc_timestamp(time.time()), verdict=verdict, **fields))
