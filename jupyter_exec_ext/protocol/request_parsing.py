@@ -205,13 +205,16 @@ def _execution_request(body: _Body) -> ExecutionRequest:
 def port_from_json(data: Any) -> int:
     """Read the body of ``POST /sessions/{sid}/ports``; raises `InvalidRequest`."""
     body = _Body(data)
-    port: int | None = body.take(
-        "port", "a whole number from 1 to 65535", lambda v: type(v) is int and 1 <= v <= MAX_PORT
+    # For JSON Schema, 8501.0 is a whole number.
+    port: float | None = body.take(
+        "port",
+        "a whole number from 1 to 65535",
+        lambda v: type(v) in (int, float) and 1 <= v <= MAX_PORT and v == int(v),
     )
     body.done()
     if port is None:
         raise InvalidRequest("'port' is missing")
-    return port
+    return int(port)
 
 
 def rule_from_json(data: Any) -> str:

@@ -20,8 +20,9 @@ class NetworkHandler(ExecHandler):
     @web.authenticated
     async def post(self, session_id: str) -> None:
         """Allow the session one thing more."""
+        rule = rule_from_json(self.json_body())
         await self.engine.sessions.get_live(self.caller, session_id)
-        await self.engine.networks.allow(self.caller, session_id, rule_from_json(self.json_body()))
+        await self.engine.networks.allow(self.caller, session_id, rule)
         await self._answer(session_id)
 
     async def _answer(self, session_id: str) -> None:

@@ -49,8 +49,9 @@ def _follow_logouts(provider: Any, on_logout: Callable[[], None]) -> None:
 
     def clear_login_cookie(handler: Any) -> None:
         clear(handler)
-        # Jupyter also clears a cookie that is not valid, and anybody may send one.
-        if isinstance(handler, LogoutHandler) and handler.current_user is not None:
+        # Jupyter also clears a cookie that is not valid, and anybody may send one. Then no user is known yet, and the
+        # property `current_user` fails.
+        if isinstance(handler, LogoutHandler) and getattr(handler, "_current_user", None) is not None:
             on_logout()
 
     provider.clear_login_cookie = clear_login_cookie

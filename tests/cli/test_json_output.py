@@ -65,6 +65,16 @@ FINDING = only(mark={"enum": ["ok", "note", "FAIL"]}, what=TEXT, remedy=TEXT)
 SHAPES = {
     "session start": SESSION,
     "session list": only(sessions=array(SESSION)),
+    "session port": only(
+        port=NUMBER, url=TEXT, opened_by=TEXT, opened_at=TIME, browser_url=TEXT_OR_NULL, browser_reason=TEXT_OR_NULL
+    ),
+    "session network": only(
+        session_id=TEXT,
+        network={"enum": ["none", "rules", "host"]},
+        rules=array(TEXT),
+        allowed=array(TEXT),
+        requests=array(record(at=TIME, host=TEXT, port=NUMBER, verdict=TEXT)),
+    ),
     "execution list": only(executions=array(RUN)),
     "execution search": only(
         found=array(only(execution=RUN, owner=TEXT, session_name=TEXT, token_name=TEXT)), complete=FLAG

@@ -49,6 +49,7 @@ BODIES = {
     ("/executions", "POST"): {"code": "1"},
     ("/executions/{execution_id}/input", "POST"): {"value": "x"},
     ("/approvals/{execution_id}", "POST"): {"decision": "approve"},
+    ("/sessions/{session_id}/network", "POST"): {"rule": "a.example"},
 }
 
 

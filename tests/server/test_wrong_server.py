@@ -19,7 +19,7 @@ CELLS = [
     (route.path, method)
     for route in ROUTES
     for method in route.methods
-    if "{session_id}" in route.path or "{execution_id}" in route.path
+    if ("{session_id}" in route.path or "{execution_id}" in route.path) and method != "HEAD"
 ]
 
 
@@ -36,6 +36,8 @@ def send(bearer: Bearer, path: str, method: str, name: str) -> tuple[int, str]:
         "execution_id": f"exe_{name}{DIGITS}",
         "path": "a.ipynb",
         "name": "stdout",
+        "port": "8501",
+        "rest": "",
     }
     options: dict[str, Any] = {"data": b"x"} if method == "PUT" else {"json": BODIES.get((path, method))}
     if path.endswith("/notebook") and method == "POST":

@@ -37,6 +37,8 @@ class AsyncExecNetwork(AsyncExecPorts):
         Forbidden
             If the caller is not the owner.
         InvalidRequest
-            If the rule is not valid, or the session has no network rules at all.
+            If the rule is not valid.
+        Conflict
+            If the session has no network rules at all, or too many.
         """
         return await self._driver.perform(allow_network(self.record.id, rule, self._api.retry))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...auth.caller import Caller
-from ...errors import Conflict, InvalidRequest, IsolationRequired
+from ...errors import Conflict, IsolationRequired
 from ...isolation.network.control_messages import NetworkRequest, ProxySettings
 from ...isolation.network.network_access import NetworkAccess
 from ...models import NetworkActivity, SessionNetwork
@@ -168,13 +168,13 @@ class SessionNetworks:
         Raises
         ------
         InvalidRequest
-            If the rule is not valid, or the session has no rules at all.
+            If the rule is not valid.
         Conflict
-            If it has too many.
+            If the session has no rules at all, or too many.
         """
         network = self._networks.get(session_id)
         if network is None:
-            raise InvalidRequest(
+            raise Conflict(
                 "this session has no network rules, to which one could be added; its token's policy decides that "
                 "with 'network'"
             )

@@ -21,7 +21,7 @@ PAGE = page("compatibility")
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 #: Extras that are no agent framework's.
-_OTHER_EXTRAS = {"azure", "docker", "hub", "lab", "docs", "benchmarks", "test"}
+_OTHER_EXTRAS = {"azure", "docker", "hub", "lab", "network", "docs", "benchmarks", "test"}
 
 
 def rows(title: str) -> list[tuple[str, str]]:

@@ -132,7 +132,7 @@ async def test_session_without_rules_has_none_and_gets_none(make_net: MakeNet) -
     net = await make_net(["here.test"])
     session = await net.engine.create_session(ME, SessionRequest(isolation="sandbox"))
     assert net.engine.networks.describe(session.id, session.isolation).network == "none"
-    with pytest.raises(InvalidRequest, match="no network rules"):
+    with pytest.raises(Conflict, match="no network rules"):
         await net.engine.networks.allow(ME, session.id, "here.test")
 
 
