@@ -47,7 +47,7 @@ class NetworkActivity:
 
 @dataclass(frozen=True, slots=True)
 class SessionNetwork:
-    """What a session reaches, and what it has asked for.
+    """Network of a session: its rules, and its newest requests.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What handlers need of ports: the registry, and the ports' host names."""
+"""Services of ports for handlers: the registry, and the ports' host names."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ class _Reader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether everything was read."""
+        """True if everything was read."""
         return self._position == len(self._data)
 
     def read(self, size: int) -> bytes:

@@ -98,13 +98,13 @@ class NetworkAccess:
 
     @property
     def needs_certificate(self) -> bool:
-        """Whether kernels must trust the server's certificate authority, since some hosts' TLS is terminated."""
+        """True if kernels must trust the server's certificate authority, since some hosts' TLS is terminated."""
         return bool(self.secrets) or any(rule.scheme == "https" for each in self.rule_sets for rule in each.rules)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request asks for.
+    """Target of a request.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ class Verdict:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether the request may go on."""
+        """True if the request may go on."""
         return not self.reason
 
 

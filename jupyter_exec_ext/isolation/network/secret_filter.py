@@ -36,7 +36,7 @@ class SecretFilter:
 
     @property
     def has_secrets(self) -> bool:
-        """Whether the host gets a secret, so that its answers are filtered."""
+        """True if the host gets a secret, so that its answers are filtered."""
         return bool(self._given)
 
     def fill(self, url: str, headers: Headers) -> Headers:
