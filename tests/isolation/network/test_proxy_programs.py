@@ -1,4 +1,4 @@
-"""Common programs through the proxy as they are, with TLS: pip and uv with a local index, git, requests."""
+"""Common programs through the proxy as they are, with TLS: pip and uv with a local index, git, requests, R."""
 
 from __future__ import annotations
 
@@ -132,6 +132,27 @@ async def test_git_clones_over_https(world: World, index: tuple[int, Path], tmp_
     code, text = await run("git", "clone", "-q", url, str(tmp_path / "clone"), env=environment(proxy, str(authority)))
     assert code == 0, text
     assert (await run("git", "-C", str(tmp_path / "clone"), "log", "--format=%s"))[1] == "first\n"
+
+
+async def test_packages_of_r_are_downloaded_as_install_packages_does(
+    world: World, index: tuple[int, Path], tmp_path: Path
+) -> None:
+    # A stand-in for R, whose `install.packages` asks by libcurl, for each file of a repository in turn.
+    port, authority = index
+    contrib = tmp_path / "src" / "contrib"
+    contrib.mkdir(parents=True)
+    (contrib / "PACKAGES").write_text("Package: demo\nVersion: 1.0\n")
+    (contrib / "demo_1.0.tar.gz").write_bytes(os.urandom(100_000))
+    proxy = await world.open(access_of(f"index.test:{port}"))
+    url, target = f"https://index.test:{port}/files/src/contrib", tmp_path / "library"
+    names = ("PACKAGES.rds", "PACKAGES", "demo_1.0.tar.gz")
+    found = []
+    for name in names:
+        command = ("curl", "-sSf", "--http2", "-A", "R (4.4.1)", "--create-dirs", "-o", str(target / name))
+        found.append((await run(*command, f"{url}/{name}", env=environment(proxy, str(authority))))[0] == 0)
+    assert found == [False, True, True]  # a repository need not have the first, and R goes on
+    assert all((target / name).read_bytes() == (contrib / name).read_bytes() for name in names[1:])
+    assert {record.verdict for record in world.records} == {"allowed"}
 
 
 async def test_requests_reads_a_terminated_host(world: World) -> None:
