@@ -54,9 +54,9 @@ class SessionNetwork:
     session_id : str
         The session.
     network : str
-        ``none``, ``rules``, or ``host`` for the machine's own network.
+        ``none``, ``rules``, or ``host`` for the network of the machine on which its kernel runs.
     rules : sequence of str
-        The rules of its policies.
+        The rules of its policies. Under policies of several levels a request needs a rule of each.
     allowed : sequence of str
         Rules that the owner has added for this session.
     requests : sequence of NetworkActivity

@@ -36,7 +36,7 @@ class PortPass:
     """Right of one browser to use a port, in the name of the caller who opened it for the browser."""
 
     caller: Caller
-    good_until: float
+    timer: asyncio.TimerHandle
     unwatch: Callable[[], None]
 
 
@@ -99,7 +99,7 @@ class PortUse:
         self.port.used_by(self.caller).received_bytes += size
 
     def end(self) -> None:
-        """Uncount it; may be called twice."""
+        """Stop counting this use; may be called twice."""
         if self.timer is not None:
             self.timer.cancel()
         self.port.uses.discard(self)
@@ -171,24 +171,20 @@ class OpenPort:
             self.end_pass(next(iter(self._passes)))
         value = secrets.token_urlsafe(32)
         unwatch = self._engine.watch_token(ticket.caller, lambda: self.end_pass(value))
-        self._passes[value] = PortPass(ticket.caller, time.monotonic() + PASS_SECONDS, unwatch)
+        timer = asyncio.get_running_loop().call_later(PASS_SECONDS, self.end_pass, value)
+        self._passes[value] = PortPass(ticket.caller, timer, unwatch)
         return value
 
     def find_pass(self, values: list[str]) -> PortPass | None:
         """Return the pass of a browser's cookies; None if no cookie is valid."""
-        for value in values:
-            found = self._passes.get(value)
-            if found is not None and found.good_until < time.monotonic():
-                self.end_pass(value)
-            elif found is not None:
-                return found
-        return None
+        return next((self._passes[value] for value in values if value in self._passes), None)
 
     def end_pass(self, value: str) -> None:
         """End the right of a browser, and its connections."""
         ended = self._passes.pop(value, None)
         if ended is not None:
             ended.unwatch()
+            ended.timer.cancel()
             self._cut(lambda use: use.caller is ended.caller)
 
     def end_owners_passes(self) -> None:

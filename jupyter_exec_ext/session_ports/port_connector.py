@@ -21,7 +21,7 @@ from ..engine.sessions.live_session import LiveSession
 from ..errors import PortsNotAvailable, PortUnreachable
 from ..isolation.sandbox.namespace_sockets import NamespaceSockets
 from ..models import Session
-from ..system.marked_processes import is_listening
+from ..system.marked_processes import listening_address
 
 _CONNECT_SECONDS = 5.0
 _MAX_BUFFER_BYTES = 1024 * 1024
@@ -120,10 +120,11 @@ class PortConnector:
 
 
 def _connect_outside(session_id: str, port: int) -> socket.socket:
-    if not is_listening(session_id, port):
+    address = listening_address(session_id, port)
+    if address is None:
         raise ConnectionRefusedError
-    opened = socket.create_connection(("127.0.0.1", port), timeout=_CONNECT_SECONDS)
-    if not is_listening(session_id, port):  # it has ended, and another program may have its port
+    opened = socket.create_connection((address, port), timeout=_CONNECT_SECONDS)
+    if listening_address(session_id, port) != address:  # it has ended, and another program may have its port
         opened.close()
         raise ConnectionRefusedError
     return opened

@@ -124,12 +124,12 @@ def redirection_for_client(location: str, host: str, prefix: str, path: str) -> 
         return None
     try:
         there = urlsplit(urljoin(f"http://port.invalid{path}", location))
-        name = (there.hostname or "").rstrip(".")
+        name, own_name = (there.hostname or "").rstrip("."), host.lower().rstrip(".").strip("[]")
     except ValueError:
         return None
     if there.scheme not in ("http", "https"):
         return None
-    if name not in ("port.invalid", host.lower(), "localhost", "127.0.0.1"):
+    if name not in ("port.invalid", own_name, "localhost", "127.0.0.1", "::1"):
         return there.geturl()
     segments = unquote(unquote(there.path)).replace("\\", "/").split("/")
     if "." in segments or ".." in segments:

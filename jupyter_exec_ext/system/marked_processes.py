@@ -22,8 +22,9 @@ MARK = "JUPYTER_EXEC_SESSION"
 # A process may fork between being found and being killed; a few rounds outrun that.
 _MAX_ROUNDS = 50
 _ROUND_SECONDS = 0.01
-# The addresses of listeners that a connection to 127.0.0.1 can have.
-_REACHED = frozenset({"127.0.0.1", "0.0.0.0", "::"})  # noqa: S104  # compared, not listened at
+# Where to connect to what listens at an address. What listens at `::` may do so for IPv6 alone, and another program
+# may have the port for IPv4.
+_REACHED_AT = {"127.0.0.1": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::1": "::1", "::": "::1"}  # noqa: S104  # compared
 
 
 def kill_marked(session_ids: set[str]) -> list[int]:
@@ -50,13 +51,15 @@ def kill_left_behind(session_id: str, kernel_pid: int | None) -> list[int]:
     return _kill({session_id}, kernel_pid)
 
 
-def is_listening(session_id: str, port: int) -> bool:
-    """Return whether a process of a session listens on a port of this machine's own IPv4 address, or on all."""
-    return any(
-        connection.status == psutil.CONN_LISTEN and connection.laddr.port == port and connection.laddr.ip in _REACHED
+def listening_address(session_id: str, port: int) -> str | None:
+    """Return the loopback address at which a process of a session is reached by a port; None if none listens there."""
+    listening = (
+        connection.laddr.ip
         for process in _marked({session_id})
         for connection in _connections(process)
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port
     )
+    return next((_REACHED_AT[ip] for ip in listening if ip in _REACHED_AT), None)
 
 
 def _connections(process: psutil.Process) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 from urllib.parse import urlsplit
@@ -150,6 +151,18 @@ def test_redirection_of_program_leads_below_the_port_or_to_another_host(location
     assert not {"..", "."} & set(found.lower().replace("%2e", ".").replace("\\", "/").partition("?")[0].split("/"))
 
 
+@pytest.mark.parametrize(
+    ("host", "location"),
+    [
+        ("[::1]", "http://[::1]:8888/api/status"),
+        ("lab.example.", "https://lab.example/api/status"),
+        ("lab.example", "https://LAB.example./api/status"),
+    ],
+)
+def test_redirection_to_jupyter_in_another_form_leads_below_the_port(host: str, location: str) -> None:
+    assert redirection_for_client(location, host, "/ports/1", "/here") == "/ports/1/api/status"
+
+
 def test_answer_in_browser_keeps_cookies_for_this_name_alone() -> None:
     answered = HTTPHeaders({"Set-Cookie": "a=1; domain = example.com ; Path=/", "Strict-Transport-Security": "x"})
     answered.add("Set-Cookie", "__Host-exec-port=x; Path=/")
@@ -204,7 +217,17 @@ async def test_ticket_works_once_and_for_thirty_seconds(port: OpenPort, clock: C
     clock.now += 2
     assert port.redeem_ticket(late) is None
     assert port.find_pass(["wrong", value]) is not None
-    clock.now += open_port.PASS_SECONDS
+
+
+async def test_pass_ends_after_its_time_together_with_open_websockets(
+    port: OpenPort, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(open_port, "PASS_SECONDS", 0.01)
+    value = str(port.redeem_ticket(port.issue_ticket(AGENT)))
+    found, cut = port.find_pass([value]), asyncio.Event()
+    assert found is not None
+    port.begin_use(found.caller, cut.set)
+    await asyncio.wait_for(cut.wait(), 30)
     assert port.find_pass([value]) is None
 
 

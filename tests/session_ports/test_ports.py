@@ -307,6 +307,27 @@ def test_unisolated_session_reaches_its_own_listeners_alone(agent: Bearer) -> No
         agent.call("DELETE", f"/sessions/{made}")
 
 
+def test_listener_for_ipv6_alone_does_not_lead_to_the_servers_own_port(agent: Bearer) -> None:
+    made, number = agent.session(isolation="none"), agent.host.info.port
+    code = f"""if True:
+        import socket, threading
+        listener = socket.socket(socket.AF_INET6)
+        listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind(("::", {number}))
+        listener.listen()
+        def answer():
+            opened, _ = listener.accept()
+            opened.recv(4096)
+            opened.sendall(b"HTTP/1.1 200 OK\\r\\nContent-Length: 3\\r\\n\\r\\nown")
+        threading.Thread(target=answer).start()
+    """
+    started = agent.run(made, code).json()
+    assert started["state"] == "ok", started
+    open_port(agent, made, int(number or 0))
+    assert agent.call("GET", f"/sessions/{made}/ports/{number}/api/status").text == "own"
+    agent.call("DELETE", f"/sessions/{made}")
+
+
 def test_audit_trail_has_openings_sums_of_use_and_closings(agent: Bearer, host: Host) -> None:
     made = agent.session(isolation="sandbox")
     start_echo_app(agent, made)

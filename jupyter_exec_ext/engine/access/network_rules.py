@@ -15,7 +15,7 @@ from ...isolation.network.rules import RuleError, parse_rule, parse_rules
 def access_within(policies: Iterable[Policy], named_sets: Mapping[str, Sequence[str]]) -> NetworkAccess | None:
     """Return what sessions reach under all of these policies; None if there are no rules for it.
 
-    One policy without rules is enough for that: its kernels have no network, or the machine's.
+    One policy with `none`, or without the field, leaves a session no network. `host` restricts nothing.
     """
     rule_sets: dict[RuleSet, None] = {}  # in order, and each once: limits of a token repeat its policy's rules
     policies = list(policies)

@@ -21,6 +21,9 @@ class NetworkProxy(Protocol):
     ) -> None:
         """Serve a session's programs, which connect to `listener`; the caller may close it afterwards."""
 
+    def check(self, access: NetworkAccess) -> None:
+        """Check that the proxy can take rules; raises `ValueError` if they are too many."""
+
     async def change(self, session_id: str, access: NetworkAccess) -> None:
         """Replace a session's rules."""
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import socket
-import ssl
 import tempfile
 import time
 from collections import deque
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from ...auth.caller import Caller
 from ...errors import Conflict, IsolationRequired
 from ...isolation.network.control_messages import NetworkRequest, ProxySettings
 from ...isolation.network.network_access import NetworkAccess
+from ...isolation.network.trusted_certificates import trusted_certificates
 from ...models import NetworkActivity, SessionNetwork
 from ...protocol.records_json import utc_timestamp
 from ..access.network_rules import access_within, with_rule
@@ -65,7 +64,7 @@ class RuledNetwork:
         self._log = log
 
     def serve(self, listener: socket.socket | None) -> None:
-        """Let a kernel that was just started reach the network, by the socket at which its sandbox is listened for.
+        """Hand the listening socket in a sandbox, whose kernel has just started, to the proxy.
 
         Until the proxy has it, connections wait: nothing gets out before the rules are there.
 
@@ -87,15 +86,25 @@ class RuledNetwork:
                 except (RuntimeError, ValueError, OSError) as error:
                     self._log.error("session %s has no network: %s", self._session_id, error)
 
-    async def add(self, rule: str) -> None:
-        """Allow one thing more, for this session alone."""
-        if len(self.added) >= _MAX_ADDED_RULES:
-            raise Conflict(f"the session has {_MAX_ADDED_RULES} rules of its own already; put them into its policy")
+    async def add(self, rule: str, record: Callable[[], None]) -> None:
+        """Allow one thing more, for this session alone; `record` is called before it applies."""
         async with self._turn:
-            self.access = with_rule(self.access, rule)
+            if len(self.added) >= _MAX_ADDED_RULES:
+                raise Conflict(f"the session has {_MAX_ADDED_RULES} rules of its own already; put them into its policy")
+            access = with_rule(self.access, rule)
+            try:
+                self._proxy.check(access)
+            except ValueError as error:
+                raise Conflict(str(error)) from None
+            record()
+            self.access = access
             self.added.append(rule)
-            with suppress(KeyError):  # its kernel has not started yet
-                await self._proxy.change(self._session_id, self.access)
+            try:
+                await self._proxy.change(self._session_id, access)
+            except KeyError:
+                pass  # its kernel has not started yet
+            except RuntimeError as error:  # the proxy takes the rules when it runs again
+                self._log.warning("session %s: a rule was added while there is no proxy: %s", self._session_id, error)
 
     async def close(self) -> None:
         """End the session's connections; their records have been delivered afterwards."""
@@ -155,7 +164,8 @@ class SessionNetworks:
         """Return what a session reaches, and what it has asked for."""
         network = self._networks.get(session_id)
         if network is None:
-            return SessionNetwork(session_id, "host" if isolation == "none" else "none")
+            has_machines = isolation in ("none", "remote")
+            return SessionNetwork(session_id, "host" if has_machines else "none")
         rules = dict.fromkeys(rule.text for rule_set in network.access.rule_sets for rule in rule_set.rules)
         added = list(dict.fromkeys(network.added))
         return SessionNetwork(
@@ -178,8 +188,9 @@ class SessionNetworks:
                 "this session has no network rules, to which one could be added; its token's policy decides that "
                 "with 'network'"
             )
-        await network.add(rule)
-        self._audit.record("network", "rule_added", caller.principal, session_id, rule=rule)
+        await network.add(
+            rule, lambda: self._audit.record("network", "rule_added", caller.principal, session_id, rule=rule)
+        )
 
     async def stop(self) -> None:
         """End the proxy."""
@@ -224,9 +235,8 @@ class SessionNetworks:
 
 
 def _write_certificates(ca_file: str, own: str) -> Path:
-    trusted = ssl.get_default_verify_paths().cafile
-    files = [file for file in (trusted, ca_file) if file and os.path.exists(file)]
+    text = trusted_certificates(ca_file) + "\n" + own
     descriptor, path = tempfile.mkstemp(prefix="jupyter-exec-", suffix=".pem")
-    with open(descriptor, "w") as written:
-        written.write("\n".join([*(Path(file).read_text() for file in files), own]))
+    with open(descriptor, "w", encoding="utf-8") as written:
+        written.write(text)
     return Path(path)

@@ -69,12 +69,12 @@ class ClientConnection:
         """Set the time until which something has to happen."""
         self.deadline = self._loop.time() + seconds
 
-    def still_holds(self) -> bool:
+    def is_still_allowed(self) -> bool:
         """Return whether the rules, which have changed, allow the open request as they did."""
         if self.record is None:
             return True
         verdict = decide(self.session.access, self.record.target)
-        return verdict.is_allowed and verdict.must_terminate == self._verdict.must_terminate
+        return verdict.is_allowed and verdict.must_terminate_tls == self._verdict.must_terminate_tls
 
     async def begin(self, target: Target, method: str) -> Verdict:
         """Decide about a request. An allowed one is on record before anything of it leaves the machine.
@@ -257,7 +257,7 @@ class ClientConnection:
 
     async def _open_tunnel(self, target: Target, method: str) -> SocketStream | None:
         """Connect to a host for a tunnel; return None if each request in it will be decided and connected alone."""
-        if decide(self.session.access, target).must_terminate or target.port == 80:
+        if decide(self.session.access, target).must_terminate_tls or target.port == 80:
             await self.session.requests.wait()
             verdict = decide(self.session.access, target)
             if not verdict.is_allowed:

@@ -24,6 +24,7 @@ from .control_messages import (
 )
 from .libraries import INSTALL, missing_libraries
 from .network_access import NetworkAccess
+from .trusted_certificates import TRUST_VARIABLES
 from .upstream import UpstreamProxy
 
 _START_SECONDS = 20.0
@@ -127,7 +128,7 @@ class EgressProxy:
         """
         if session_id in self._sessions:
             raise ValueError(f"session {session_id} is open already")
-        self._check_size(access)
+        self.check(access)
         session = self._sessions[session_id] = _Session(listener.dup(), access, uploaded_bytes)
         try:
             await self._hand_over(session_id, session)
@@ -149,9 +150,13 @@ class EgressProxy:
         ------
         KeyError
             If the session is not open.
+        MessageTooLong
+            If the rules are too many; then they do not apply.
+        ProxyUnavailable
+            If the proxy's process cannot be started at the moment.
         """
+        self.check(access)
         session = self._sessions[session_id]
-        self._check_size(access)
         session.access, session.handed_to = access, None
         await self._hand_over(session_id, session)
 
@@ -185,7 +190,8 @@ class EgressProxy:
             session.listener.close()
         return session is not None
 
-    def _check_size(self, access: NetworkAccess) -> None:
+    def check(self, access: NetworkAccess) -> None:
+        """Check that rules can be sent to the process; raises `MessageTooLong`."""
         if len(json.dumps(access_to_json(access))) > MAX_MESSAGE_BYTES - 1000:
             raise MessageTooLong("the network rules of the session's policies are too many; use fewer rules")
 
@@ -266,7 +272,7 @@ class EgressProxy:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
-                env={"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2"},
+                env={"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2", **_trust_environment()},
                 cwd="/",
                 start_new_session=True,
             )
@@ -325,3 +331,7 @@ class EgressProxy:
             self._on_request(request)
         except Exception:
             _log.exception("the record of a network request could not be kept")
+
+
+def _trust_environment() -> dict[str, str]:
+    return {name: os.environ[name] for name in TRUST_VARIABLES if name in os.environ}

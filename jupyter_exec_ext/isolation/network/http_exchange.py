@@ -200,11 +200,12 @@ class HttpExchange:
         if self._host is None or self._host_socket is None or self._host.state.our_state is not h11.DONE:
             return False
         try:
-            return not self._host_socket.recv(1, socket.MSG_PEEK) and False
+            self._host_socket.recv(1, socket.MSG_PEEK)
         except BlockingIOError:
             return True
         except OSError:
-            return False
+            pass
+        return False
 
     def _close_host(self) -> None:
         if self._host_socket is not None:

@@ -147,7 +147,7 @@ class Verdict:
         The rule that allows it; empty if it is refused.
     reason : str
         Why it is refused, with the remedy; empty if it is allowed.
-    must_terminate : bool
+    must_terminate_tls : bool
         Whether a tunnel is allowed only if the proxy reads the requests in it, and decides about each.
     has_path : bool
         Whether a policy allows it by a rule with a path only.
@@ -155,7 +155,7 @@ class Verdict:
 
     rule: str = ""
     reason: str = ""
-    must_terminate: bool = False
+    must_terminate_tls: bool = False
     has_path: bool = False
 
     @property
@@ -191,7 +191,7 @@ def decide(access: NetworkAccess, target: Target) -> Verdict:
             return Verdict(reason=f"policy {rule_set.policy!r} does not allow {refused}; ask for the rule '{wanted}'")
         rule = rule or matched.text
         has_path = has_path or whole is None
-    return Verdict(rule, must_terminate=has_path or has_secret, has_path=has_path)
+    return Verdict(rule, must_terminate_tls=has_path or has_secret, has_path=has_path)
 
 
 def decide_address(access: NetworkAccess, address: Address, port: int) -> str:

@@ -27,6 +27,7 @@ from .certificates import CertificateAuthority
 from .client_connection import ClientConnection
 from .control_messages import ControlSocket, ProxySettings, access_from_json
 from .proxy_session import Session
+from .trusted_certificates import make_trust
 from .upstream import Lookup, Upstream
 
 #: Writable memory, of which the interpreter and its libraries have 30 MiB.
@@ -65,11 +66,11 @@ class Proxy:
         self._number = self._open_connections = 0
 
     async def serve(self) -> None:
-        """Do what the server says, until it ends."""
+        """Handle control messages until the server closes the connection."""
         self._loop.call_later(1.0, self._end_overdue)
         while (received := await self._control.receive()) is not None:
             message, descriptors = received
-            await self._obey(message, descriptors)
+            await self._handle_message(message, descriptors)
             await self._control.send({"op": "done", "id": message["id"]})
 
     def next_number(self) -> int:
@@ -90,7 +91,7 @@ class Proxy:
             if session_id in self._sessions:
                 self._listen(self._sessions[session_id])
 
-    async def _obey(self, message: dict[str, Any], descriptors: list[int]) -> None:
+    async def _handle_message(self, message: dict[str, Any], descriptors: list[int]) -> None:
         session = self._sessions.get(message["session_id"])
         if message["op"] == "open":
             listener = socket.socket(fileno=descriptors[0])
@@ -98,7 +99,7 @@ class Proxy:
             if session is not None:
                 listener.close()
                 session.access = access
-                for connection in [each for each in session.connections if not each.still_holds()]:
+                for connection in [each for each in session.connections if not each.is_still_allowed()]:
                     connection.cut("the rules of the session have changed")
             else:
                 listener.setblocking(False)
@@ -147,20 +148,6 @@ class Proxy:
         for session_id in waiting & self._sessions.keys():
             self._listen(self._sessions[session_id])
         self._loop.call_later(1.0, self._end_overdue)
-
-
-def make_trust(ca_file: str = "") -> ssl.SSLContext:
-    """Return the client's side of TLS: the system's certificate authorities, or certifi's, and one more file."""
-    context = ssl.create_default_context()
-    paths = ssl.get_default_verify_paths()
-    if not context.cert_store_stats()["x509_ca"] and not (paths.capath and any(Path(paths.capath).iterdir())):
-        import certifi
-
-        context.load_verify_locations(certifi.where())
-    if ca_file:
-        context.load_verify_locations(ca_file)
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 def main() -> None:

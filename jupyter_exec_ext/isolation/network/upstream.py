@@ -74,7 +74,7 @@ class Upstream:
         self._lookup = lookup or look_up
 
     def uses_proxy(self, target: Target) -> bool:
-        """Return whether a host is reached through the upstream proxy: not if it is pinned, or a rule's address."""
+        """Return whether a host is reached through the upstream proxy; addresses and pinned names never are."""
         return self.proxy is not None and isinstance(target.host, str) and target.host not in self._pinned
 
     async def connect(self, access: NetworkAccess, target: Target) -> socket.socket:

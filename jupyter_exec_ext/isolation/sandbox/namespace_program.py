@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import array
 import ctypes
+import errno
 import os
 import socket
 import sys
@@ -37,7 +38,7 @@ def main(pid: int, control_fd: int) -> None:
         try:
             opened = _open(verb, int(port))
         except OSError as error:
-            control.send(str(error.errno or 1).encode())
+            control.send(str(error.errno or errno.ETIMEDOUT).encode())  # a timeout has no number
             continue
         with opened:
             control.sendmsg([b"0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [opened.fileno()]))])

@@ -1,8 +1,8 @@
 """Sockets in a sandbox's network namespace, opened from outside.
 
-A sandbox has a loopback interface that nothing outside reaches. A process has the network namespace that it is in, and
-a process with threads cannot join a user namespace, as an unprivileged server has to. So a small program joins both and
-sends the sockets, which stay in the namespace wherever they are used.
+A sandbox has a loopback interface that nothing outside reaches. To open a socket there, a process has to join the
+sandbox's user and network namespaces, and one with threads cannot join a user namespace. So a small program joins both
+and sends the sockets, which stay in the namespace wherever they are used.
 """
 
 from __future__ import annotations

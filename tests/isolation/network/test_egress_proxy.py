@@ -23,8 +23,9 @@ from jupyter_exec_ext.isolation.network.control_messages import (
     access_to_json,
 )
 from jupyter_exec_ext.isolation.network.egress_proxy import EgressProxy, ProxyUnavailable
-from jupyter_exec_ext.isolation.network.proxy_process import MAX_DATA_BYTES, Proxy, make_trust
+from jupyter_exec_ext.isolation.network.proxy_process import MAX_DATA_BYTES, Proxy
 from jupyter_exec_ext.isolation.network.rules import RuleError
+from jupyter_exec_ext.isolation.network.trusted_certificates import TRUST_VARIABLES, make_trust
 from jupyter_exec_ext.isolation.network.upstream import Upstream
 from tests.support.full import IS_FULL, scaled
 from tests.support.waiting import until, wait_until
@@ -58,7 +59,7 @@ async def test_process_has_few_rights_and_limits(world: World) -> None:
     process = psutil.Process(world.proxy.pid)
     if os.geteuid() == 0:
         assert 0 not in process.uids() and "CapEff: 0000000000000000" in status and "Groups: NStgid" in status
-        assert process.environ().keys() <= {"LC_ALL", "MALLOC_ARENA_MAX"}
+        assert process.environ().keys() <= {"LC_ALL", "MALLOC_ARENA_MAX", *TRUST_VARIABLES}
     assert process.memory_info().rss < MAX_RSS_BYTES
 
 

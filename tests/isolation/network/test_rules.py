@@ -192,12 +192,12 @@ def test_refusal_of_a_path_names_the_request() -> None:
 
 def test_tunnel_is_terminated_only_for_rules_with_paths_and_for_secrets() -> None:
     tunnel = Target("a.example", 443)
-    assert decide(access_of("https://a.example/*"), tunnel).must_terminate
-    assert not decide(access_of("https://a.example/*", "a.example"), tunnel).must_terminate
+    assert decide(access_of("https://a.example/*"), tunnel).must_terminate_tls
+    assert not decide(access_of("https://a.example/*", "a.example"), tunnel).must_terminate_tls
     secret = NetworkSecret("S", "placeholder-of-secret", ("a.example",), "Authorization", "Bearer {}", "a value that")
     access = NetworkAccess(access_of("a.example", "b.example").rule_sets, secrets=(secret,))
-    assert decide(access, tunnel).must_terminate
-    assert not decide(access, Target("b.example", 443)).must_terminate
+    assert decide(access, tunnel).must_terminate_tls
+    assert not decide(access, Target("b.example", 443)).must_terminate_tls
     assert access.needs_certificate and access_of("https://a.example/*").needs_certificate
     assert not access_of("http://a.example/*", "a.example").needs_certificate
 
