@@ -26,6 +26,8 @@ class NetworkActivity:
         Rule that allowed it.
     reason : str
         Why it was refused or failed.
+    wanted_rule : str
+        Rule that would have allowed it; empty if it was allowed, or no rule alone would do.
     bytes_sent, bytes_received : int
         Bytes to and from the host.
     seconds : float
@@ -43,6 +45,7 @@ class NetworkActivity:
     bytes_sent: int
     bytes_received: int
     seconds: float
+    wanted_rule: str = ""
 
 
 @dataclass(frozen=True, slots=True)

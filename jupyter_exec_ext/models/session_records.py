@@ -50,6 +50,8 @@ class Session:
         ``error: KeyError``. None before the first end.
     open_ports : sequence of int
         Ports of the kernel's programs that can be reached through the server.
+    wanted_rules : sequence of str
+        Network rules that would allow what was refused to the kernel's programs, oldest first; the newest 20.
     memory_bytes : int or None
         Memory of the kernel's process and those below it, if the record was requested with it. None in any other
         record, and for a kernel that does not run or runs elsewhere.
@@ -76,6 +78,7 @@ class Session:
     waits_for: str | None = None
     last_outcome: str | None = None
     open_ports: Sequence[int] = ()
+    wanted_rules: Sequence[str] = ()
     memory_bytes: int | None = None
 
 

@@ -295,7 +295,9 @@ def issued_token_to_json(issued: IssuedToken) -> JSONObject:
 
 def session_from_json(data: Any) -> Session:
     """Read a `Session`; raises `UnexpectedAnswer` if it is none."""
-    return _build(Session, data, {"state": SessionState, "approved_kinds": tuple, "open_ports": tuple})
+    return _build(
+        Session, data, {"state": SessionState, "approved_kinds": tuple, "open_ports": tuple, "wanted_rules": tuple}
+    )
 
 
 def change_from_json(cursor: str, kind: str, data: Any) -> Change | None:

@@ -27,6 +27,7 @@ export function session(id: string, changes: Partial<ISession> = {}): ISession {
     waits_for: null,
     last_outcome: null,
     open_ports: [],
+    wanted_rules: [],
     ...changes
   };
 }

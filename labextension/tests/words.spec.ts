@@ -57,6 +57,17 @@ describe('words', () => {
     expect(words('kernelspecs', ['a', 'b'])).toBe('Kernels: a, b');
     expect(words('approval', 'never')).toBe('Code that needs approval: none');
     expect(words('approval', { when: ['shell'] })).toBe('Code that needs approval: shell');
+    expect(words('network', ['@packages', '*.example.com:443'])).toBe(
+      'Network: @packages, *.example.com:443'
+    );
+    expect(words('network', null)).toBe('Network: none for isolated kernels');
+    expect(words('network', 'host')).toBe('Network: network of this machine');
+    expect(words('mounts', { '/data': '/srv/datasets' })).toBe(
+      'Shared directories, read-only: /data from /srv/datasets'
+    );
+    expect(words('mounts', {})).toBe('Shared directories, read-only: none');
+    expect(words('max_upload_bytes', 64_000_000)).toBe('Data sent to the network: 64.0 MB');
+    expect(words('max_ports', 0)).toBe('Open ports of a session: none');
     expect(words('of_a_newer_server', { a: 1 })).toBe('of_a_newer_server: {"a":1}');
   });
 

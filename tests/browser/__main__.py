@@ -42,6 +42,7 @@ def prepare() -> Path:
             *project["dependencies"],
             *project["optional-dependencies"]["lab"],
             *project["optional-dependencies"]["mcp"],
+            *project["optional-dependencies"]["network"],
             *settings["build-system"]["requires"],
             *("jupyterlab-language-pack-de-DE", "nbformat>=5.10", "notebook>=7.4", "playwright>=1.55"),
             *TOOLS,

@@ -16,7 +16,12 @@ BASE_URL = "/user/probe/"
 MAX_OUTPUT_BYTES = 64 * 1024 * 1024
 # Whose requests have this header may not see kernels.
 STRANGER = "X-Test-Stranger"
-POLICIES = {"asks": {"approval": {"when": ["shell"], "timeout_seconds": 120}}}
+POLICIES = {
+    "asks": {"approval": {"when": ["shell"], "timeout_seconds": 120}},
+    "ruled": {"isolation": "sandbox", "network": ["a.example"], "max_upload_bytes": 64_000_000},
+}
+# Names of this machine, which sessions with rules may reach if a rule allows it.
+NETWORK_HOSTS = {"a.example": ["127.0.0.1"], "b.example": ["127.0.0.1"]}
 # Kernels of a shared process's forks: many cost little.
 FORKED = "forked"
 
@@ -58,6 +63,7 @@ def running_lab(
     options = [
         UNPROTECTED,
         f"--ExecEngine.policies={json.dumps(POLICIES)}",
+        f"--ExecEngine.network_hosts={json.dumps(NETWORK_HOSTS)}",
         "--ExecEngine.max_sessions=400",
         "--LabApp.expose_app_in_browser=True",
         "--JupyterNotebookApp.expose_app_in_browser=True",

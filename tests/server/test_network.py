@@ -13,6 +13,7 @@ import pytest
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient
 from jupyter_exec_ext.errors import Forbidden, InvalidRequest
 from tests.support.bearers import Bearer, mint, owner_of
+from tests.support.change_feeds import Watcher
 from tests.support.hosts import Host, clean_environment, running_host
 
 pytestmark = pytest.mark.needs("sandbox")
@@ -46,6 +47,7 @@ def test_bearer_reads_its_rules_and_refused_requests(agent: Bearer) -> None:
     assert network == {"session_id": session, **expected}
     assert (request["verdict"], request["host"], request["port"]) == ("refused", "c.example", 80)
     assert "policy 'net' does not allow host c.example" in request["reason"]
+    assert request["wanted_rule"] == "c.example:80"
 
 
 def test_owner_alone_adds_a_rule(ruled: Host, agent: Bearer) -> None:
@@ -63,6 +65,21 @@ def test_another_token_and_a_wrong_scope_read_nothing(ruled: Host, agent: Bearer
     assert mint(ruled, policy="net").call("GET", path).status_code == 404
     lacking = mint(agent, ["executions:read", "tokens:create"], policy="net")
     assert (lacking.call("GET", path).json()["code"]) == "missing_scope"
+
+
+def test_session_names_the_rule_that_was_wanted_until_it_is_there(ruled: Host, agent: Bearer) -> None:
+    session = agent.session()
+    with Watcher(owner_of(ruled)) as changes:
+        agent.run(session, _FETCH)
+        wanted = ["c.example:80"]
+        changes.wait(lambda each: each.has("session", session) and each.data["session"]["wanted_rules"] == wanted)
+    answer = owner_of(ruled).call("POST", f"/sessions/{session}/network", json={"rule": "c.example"})
+    assert answer.status_code == 200, answer.text
+    assert agent.call("GET", f"/sessions/{session}").json()["wanted_rules"] == []
+    agent.run(session, _FETCH.replace("c.example", "other.test"))
+    assert agent.call("GET", f"/sessions/{session}").json()["wanted_rules"] == ["other.test:80"]
+    agent.call("DELETE", f"/sessions/{session}")
+    assert agent.call("GET", f"/sessions/{session}").json()["wanted_rules"] == []
 
 
 async def test_both_clients_read_and_allow(ruled: Host, agent: Bearer) -> None:

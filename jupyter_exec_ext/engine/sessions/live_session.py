@@ -272,7 +272,8 @@ class LiveSession:
         await self._late_output.close()
         await self._files.session_ended(self.record.id)
         moment = utc_timestamp(time.time())
-        await self._update(state=SessionState.ENDED, ended_at=moment, ended_reason=cut.reason, open_ports=())
+        nothing: dict[str, Any] = {"open_ports": (), "wanted_rules": ()}
+        await self._update(state=SessionState.ENDED, ended_at=moment, ended_reason=cut.reason, **nothing)
         for callback in self._on_end:
             callback()
 

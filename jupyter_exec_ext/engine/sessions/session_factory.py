@@ -202,6 +202,8 @@ class SessionFactory:
         )
         self._registry.add_session(live)
         live.on_end(self._pool.refill_soon)  # its kernel leaves room
+        if network is not None:
+            network.on_wanted = lambda rules: live.note(wanted_rules=rules)
         live.on_end(partial(self._networks.end, record.id))
         self.token_ends.follow_session(caller, live)
         if plan.grant is not None:

@@ -8,7 +8,7 @@ import socket
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ...isolation.network.network_access import NetworkAccess
 from ...isolation.network.trusted_certificates import trusted_certificates
 from ...models import NetworkActivity, SessionNetwork
 from ...protocol.records_json import utc_timestamp
-from ..access.network_rules import access_within, with_rule
+from ..access.network_rules import access_within, wanted_rule, with_rule
 from ..concurrency import BackgroundTasks
 from ..ports import AuditTrail, MakeProxy, NetworkProxy
 from ..settings import EngineSettings
@@ -29,6 +29,7 @@ from ..settings import EngineSettings
 NETWORK_VARIABLE = "JUPYTER_EXEC_NETWORK"
 _MAX_REQUESTS = 200
 _MAX_ADDED_RULES = 100
+_MAX_WANTED_RULES = 20
 _MAX_PATH_CHARACTERS = 200
 
 
@@ -57,6 +58,8 @@ class RuledNetwork:
         self.added: list[str] = []
         self.uploaded_bytes = 0  # by all kernels of the session: a restart must not renew what it may send
         self.requests: deque[NetworkActivity] = deque(maxlen=_MAX_REQUESTS)
+        self.on_wanted: Callable[[Sequence[str]], object] | None = None
+        self._wanted: dict[str, NetworkRequest] = {}  # refused requests by the rules that would allow them
         self._session_id = session_id
         self._proxy = proxy
         self._turn = asyncio.Lock()  # a restart must not open what an earlier start then closes
@@ -105,6 +108,22 @@ class RuledNetwork:
                 pass  # its kernel has not started yet
             except RuntimeError as error:  # the proxy takes the rules when it runs again
                 self._log.warning("session %s: a rule was added while there is no proxy: %s", self._session_id, error)
+        self._wanted = {text: each for text, each in self._wanted.items() if wanted_rule(self.access, each)}
+        self._publish_wanted()
+
+    def note(self, request: NetworkRequest, activity: NetworkActivity) -> None:
+        """Keep a request that has ended."""
+        self.uploaded_bytes += request.bytes_sent
+        self.requests.append(activity)
+        if activity.wanted_rule and activity.wanted_rule not in self._wanted:
+            self._wanted[activity.wanted_rule] = request
+            if len(self._wanted) > _MAX_WANTED_RULES:
+                del self._wanted[next(iter(self._wanted))]
+            self._publish_wanted()
+
+    def _publish_wanted(self) -> None:
+        if self.on_wanted is not None:
+            self.on_wanted(tuple(self._wanted))
 
     async def close(self) -> None:
         """End the session's connections; their records have been delivered afterwards."""
@@ -157,6 +176,7 @@ class SessionNetworks:
         """End the network of a session."""
         network = self._networks.get(session_id)
         if network is not None:
+            network.on_wanted = None
             ending = self._background.start(network.close())
             ending.add_done_callback(lambda _: self._networks.pop(session_id))
 
@@ -230,8 +250,9 @@ class SessionNetworks:
         principal = "" if network is None else network.principal
         self._audit.record("network", verdict, principal, session_id, **fields)
         if network is not None:
-            network.uploaded_bytes += request.bytes_sent
-            network.requests.append(NetworkActivity(utc_timestamp(time.time()), verdict=verdict, **fields))
+            wanted = wanted_rule(network.access, request)
+            moment = utc_timestamp(time.time())
+            network.note(request, NetworkActivity(moment, verdict=verdict, wanted_rule=wanted, **fields))
 
 
 def _write_certificates(ca_file: str, own: str) -> Path:

@@ -8,6 +8,7 @@ import { attempt } from '../commands/context';
 import { IconButton } from '../panel/button';
 import { useOpened } from '../panel/opened';
 import { useExecState, useServices } from '../panel/services';
+import { limitName, limitValue } from '../panel/limits';
 import { ageWords } from '../panel/words';
 import { oneLine } from '../safety/text';
 import { revokeGrant } from './calls';
@@ -128,6 +129,12 @@ function Details({ node, state }: { node: INode; state: string }): React.ReactEl
   const time = (iso: string): string => new Date(iso).toLocaleString();
   const facts: [string, string][] = [
     [trans.__('State'), state],
+    ...Object.entries(token.limits)
+      .filter(([name]) => name !== 'approval')
+      .map(([name, value]): [string, string] => [
+        limitName(trans, name),
+        limitValue(trans, name, value, null)
+      ]),
     ...(asks === '' ? [] : ([[trans.__('Asks you about'), asks]] as [string, string][])),
     [trans.__('Created'), time(token.created_at)],
     [trans.__('Created by'), oneLine(token.created_by, 80) || '–'],

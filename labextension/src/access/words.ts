@@ -79,6 +79,9 @@ export function policyWords(trans: TranslationBundle, policy: IPolicy): string {
   if (typeof policy.isolation === 'string' && policy.isolation !== 'none') {
     words.push(trans.__('isolation: %1', oneLine(policy.isolation, 40)));
   }
+  if (Array.isArray(policy.network)) {
+    words.push(trans._n('network: 1 rule', 'network: %1 rules', policy.network.length));
+  }
   if (typeof sessions === 'number') {
     words.push(trans._n('1 session at once', '%1 sessions at once', sessions));
   }

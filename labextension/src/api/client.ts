@@ -17,6 +17,7 @@ import type {
   IInfo,
   IOpenedPort,
   ISession,
+  ISessionNetwork,
   ISessionUsage,
   IToken,
   OutputEvent
@@ -69,6 +70,16 @@ export class ExecClient {
 
   async closePort(sessionId: string, port: number): Promise<void> {
     await this.request(`sessions/${part(sessionId)}/ports/${port}`, { method: 'DELETE' });
+  }
+
+  /** Read what a session's programs asked of the network; a panel that is left open is no reason for a server to stay. */
+  network(sessionId: string): Promise<ISessionNetwork> {
+    return this.json<ISessionNetwork>(`sessions/${part(sessionId)}/network?no_track_activity=1`);
+  }
+
+  /** Allow a session one thing more of the network, until it ends. */
+  allowNetwork(sessionId: string, rule: string): Promise<ISessionNetwork> {
+    return this.json<ISessionNetwork>(`sessions/${part(sessionId)}/network`, 'POST', { rule });
   }
 
   interrupt(sessionId: string): Promise<ISession> {

@@ -31,6 +31,8 @@ export interface ISession {
   readonly last_outcome: string | null;
   /** Ports of its programs that can be reached through the server; a server of an earlier version has none. */
   readonly open_ports?: readonly number[];
+  /** Network rules that would allow what was refused to its programs; a server of an earlier version has none. */
+  readonly wanted_rules?: readonly string[];
   /** Memory of the kernel and the processes below it, in an answer to `memory=true`. */
   readonly memory_bytes?: number | null;
 }
@@ -90,6 +92,31 @@ export interface IOpenedPort {
   /** Opens it in one browser, once and within 30 seconds. */
   readonly browser_url: string | null;
   readonly browser_reason: string | null;
+}
+
+/** A request of a session's programs to the network. */
+export interface INetworkRequest {
+  readonly at: string;
+  /** Empty if the request could not be read. */
+  readonly host: string;
+  readonly port: number;
+  /** CONNECT or SOCKS for a tunnel. */
+  readonly method: string;
+  readonly path: string;
+  readonly verdict: 'allowed' | 'refused' | 'failed';
+  readonly rule: string;
+  readonly reason: string;
+  readonly bytes_sent: number;
+  readonly bytes_received: number;
+}
+
+export interface ISessionNetwork {
+  readonly network: 'none' | 'rules' | 'host';
+  readonly rules: readonly string[];
+  /** Rules that the owner has added for this session. */
+  readonly allowed: readonly string[];
+  /** The oldest first. */
+  readonly requests: readonly INetworkRequest[];
 }
 
 export interface ISpooledOutput {

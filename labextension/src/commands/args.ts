@@ -36,6 +36,10 @@ export const PORT_ARGS = schema({
   sessionId: 'The id of a session.',
   port: 'The number of the port.'
 });
+export const RULE_ARGS = schema({
+  sessionId: 'The id of a session.',
+  rule: 'A network rule, such as example.com:443.'
+});
 export const EXECUTION_ARGS = schema({ executionId: 'The id of an execution.' });
 export const KERNEL_ARGS = schema(
   { kernelId: 'The id of a running kernel; by default that of the current notebook or console.' },

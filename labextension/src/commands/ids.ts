@@ -21,6 +21,7 @@ export const CommandIDs = {
   showSession: 'jupyter-exec-ext:show-session',
   openPort: 'jupyter-exec-ext:open-port',
   closePort: 'jupyter-exec-ext:close-port',
+  allowNetwork: 'jupyter-exec-ext:allow-network',
   askAgain: 'jupyter-exec-ext:ask-again',
   cancel: 'jupyter-exec-ext:cancel-execution',
   review: 'jupyter-exec-ext:review-approval',

@@ -64,6 +64,10 @@ export function limitName(trans: TranslationBundle, name: string): string {
       return trans.__('Lifetime of a token');
     case 'network':
       return trans.__('Network');
+    case 'mounts':
+      return trans.__('Shared directories, read-only');
+    case 'devices':
+      return trans.__('Devices');
     case 'max_upload_bytes':
       return trans.__('Data sent to the network');
     case 'unseen_uploads':
@@ -79,12 +83,15 @@ export function limitName(trans: TranslationBundle, name: string): string {
 
 /** The value of a limit; `none` is the one that sets no limit. */
 export function limitValue(trans: TranslationBundle, name: string, value: unknown, none: unknown): string {
+  if (name === 'network' || name === 'mounts') {
+    return name === 'network' ? networkWords(trans, value) : mountWords(trans, value);
+  }
   if (value === none) {
     return trans.__('no limit');
   }
   switch (typeof value) {
     case 'number':
-      return limitWords(trans, name, value);
+      return name === 'max_ports' && value === 0 ? trans.__('none') : limitWords(trans, name, value);
     case 'boolean':
       return value ? trans.__('allowed') : trans.__('not allowed');
     case 'string':
@@ -106,4 +113,23 @@ export function limitValue(trans: TranslationBundle, name: string, value: unknow
     : value.includes('*')
       ? trans.__('all')
       : oneLine(value.join(', '));
+}
+
+/** What a policy lets kernels reach; without a value, that depends on their isolation. */
+function networkWords(trans: TranslationBundle, value: unknown): string {
+  if (Array.isArray(value) && value.length > 0) {
+    return oneLine(value.join(', '));
+  }
+  if (value === 'host') {
+    return trans.__('network of this machine');
+  }
+  return value === null ? trans.__('none for isolated kernels') : trans.__('none');
+}
+
+/** Directories with the paths at which kernels see them. */
+function mountWords(trans: TranslationBundle, value: unknown): string {
+  const mounts = Object.entries((value ?? {}) as { [inside: string]: unknown });
+  return mounts.length === 0
+    ? trans.__('none')
+    : oneLine(mounts.map(([inside, outside]) => trans.__('%1 from %2', inside, String(outside))).join(', '));
 }

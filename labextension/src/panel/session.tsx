@@ -10,6 +10,7 @@ import { oneLine } from '../safety/text';
 import { ApprovedKinds } from './approved';
 import { IconButton } from './button';
 import { useOpened } from './opened';
+import { Network } from './network';
 import { OpenPorts } from './ports';
 import { revealItem } from './reveal';
 import { Row } from './row';
@@ -50,6 +51,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
   });
   const name = sessionName(session);
   const state = standingWords(trans, session);
+  const refused = session.wanted_rules?.length ?? 0;
   const outcome = lastOutcomeWords(trans, session);
   const run = (command: string): void => void commands.execute(command, { sessionId: session.id });
   const Caret = open ? caretDownIcon : caretRightIcon;
@@ -92,6 +94,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
               <span className="jex-Row-name jex-Ellipsis">{name}</span>
               <span className="jex-Row-detail jex-Ellipsis">
                 <span className={session.waits_for === null ? '' : 'jex-Warn'}>{state}</span>
+                {refused > 0 && <span className="jex-Warn">{trans.__('network: %1 refused', refused)}</span>}
                 {outcome !== null && <span className="jex-Outcome">{trans.__('last run: %1', outcome)}</span>}
                 <span className={session.isolation === 'none' ? 'jex-Warn' : ''}>
                   {isolationWords(trans, session.isolation)}
@@ -134,6 +137,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
       />
       {open && <ApprovedKinds session={session} />}
       {open && <OpenPorts session={session} />}
+      {open && <Network session={session} />}
       {open && <Timeline session={session} within={key} />}
     </li>
   );

@@ -6,6 +6,7 @@ import type {
   ExecutionState,
   IExecution,
   IInfo,
+  INetworkRequest,
   ISession,
   Isolation,
   IToken,
@@ -144,6 +145,31 @@ export function tone(state: ExecutionState): 'waiting' | 'running' | 'good' | 'b
       return 'stopped';
     default:
       return 'bad';
+  }
+}
+
+/** The host of a request, and the path where the proxy has read it. */
+export function requestName(trans: TranslationBundle, request: INetworkRequest): string {
+  const host = request.host.includes(':') ? `[${request.host}]` : request.host;
+  const where = request.host === '' ? trans.__('unreadable request') : `${host}:${request.port}`;
+  return oneLine(request.path === '' ? where : `${request.method} ${where}${request.path}`, 300);
+}
+
+/** What came of a request: by which rule and how many bytes, or why it did not get out. */
+export function requestWords(trans: TranslationBundle, request: INetworkRequest): string {
+  const reason = oneLine(request.reason, 300);
+  switch (request.verdict) {
+    case 'allowed':
+      return trans.__(
+        'allowed by %1; %2 sent, %3 received',
+        oneLine(request.rule, 120),
+        sizeWords(request.bytes_sent),
+        sizeWords(request.bytes_received)
+      );
+    case 'refused':
+      return trans.__('refused: %1', reason);
+    default:
+      return trans.__('failed: %1', reason);
   }
 }
 

@@ -8,8 +8,9 @@ import pytest
 
 from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
 from jupyter_exec_ext.auth.policy_parsing import read_limits, read_policies
-from jupyter_exec_ext.engine.access.network_rules import access_within, with_rule
+from jupyter_exec_ext.engine.access.network_rules import access_within, wanted_rule, with_rule
 from jupyter_exec_ext.errors import InvalidRequest, TokenTooBroad
+from jupyter_exec_ext.isolation.network.control_messages import NetworkRequest
 
 _SETS = {"packages": ["index.example", "files.example"]}
 
@@ -92,3 +93,30 @@ def test_rule_for_a_session_is_added_to_all_policies() -> None:
     assert all([rule.text for rule in each.rules][-1] == "c.example:8443" for each in added.rule_sets)
     with pytest.raises(InvalidRequest, match="'rule': "):
         with_rule(access, "http:/x")
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "method", "path", "wanted"),
+    [
+        ("b.example", 443, "CONNECT", "", "b.example:443"),
+        ("b.example", 8443, "SOCKS", "", "b.example:8443"),
+        ("b.example", 80, "GET", "/a*b", "b.example:80"),
+        ("a.example", 22, "CONNECT", "", "a.example:22"),
+        ("fd00::1", 443, "CONNECT", "", "[fd00::1]:443"),
+        ("api.example", 443, "POST", "/v2/x", "POST https://api.example/v2/x"),
+        ("api.example", 443, "GET", "/v2/*", ""),  # a star of the program's
+        ("api.example", 443, "GET", "/v2/" + "x" * 500, ""),
+        ("a.example", 443, "CONNECT", "", ""),  # the host is allowed, so the reason is another one
+        ("", 0, "", "", ""),
+        ("127.1", 80, "GET", "/", ""),
+    ],
+)
+def test_wanted_rule_is_the_narrowest_that_allows_a_refused_request(
+    host: str, port: int, method: str, path: str, wanted: str
+) -> None:
+    access = access_within([_policy(("a.example", "GET https://api.example/v1/*"))], _SETS)
+    assert access is not None
+    request = NetworkRequest("s", host, port, method, path, verdict="refused")
+    assert wanted_rule(access, request) == wanted
+    if wanted:
+        assert wanted_rule(with_rule(access, wanted), request) == ""
