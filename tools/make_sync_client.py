@@ -19,6 +19,7 @@ MODULES = (
     "client/aio/execution_handle.py",
     "client/aio/network.py",
     "client/aio/ports.py",
+    "client/aio/secrets.py",
     "client/aio/session.py",
     "client/aio/standard_session.py",
     "client/aio/tokens.py",

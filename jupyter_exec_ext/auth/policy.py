@@ -39,6 +39,9 @@ class Policy:
         "`sandbox`; `host` says that kernels without isolation have the machine's network",
         unset="none",
     )
+    secrets: tuple[str, ...] = _limit(
+        (), "names of the secrets that the proxy adds to requests of a session; its rules must allow a host of each"
+    )
     max_upload_bytes: int | None = _limit(None, "bytes that a session may send to the network by its rules")
     max_sessions: int | None = _limit(5, "sessions at once")
     max_open_executions: int | None = _limit(50, "executions that are queued or running at once, in all sessions")

@@ -41,6 +41,9 @@ MAY_BE_ZERO = ("max_ports", "max_file_bytes", "max_session_bytes", "max_session_
 # Requests are checked against the lists of a token's policy and of all its ancestors' policies.
 MAX_PATTERNS = 100
 MAX_TEXT = MAX_MODULE_CHARACTERS
+#: Names of secrets, which are names of environment variables, too; and how many a policy may have.
+SECRET_NAME = re.compile(r"[A-Z][A-Z0-9_]{0,63}")
+MAX_POLICY_SECRETS = 16
 # JSON parsers that read numbers as doubles are exact up to here.
 MAX_COUNT = 2**53
 MAX_SECONDS = 1e9
@@ -178,7 +181,7 @@ def _reader(name: str) -> Callable[[str, Any], Any]:
         return _count
     if name in _FLAGS:
         return _flag
-    return {"isolation": _isolation, "approval": _approval, "network": _network}[name]
+    return {"isolation": _isolation, "approval": _approval, "network": _network, "secrets": _secrets}[name]
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:
@@ -225,6 +228,15 @@ def _network(name: str, value: Any) -> str | tuple[str, ...] | None:
     return tuple(value)
 
 
+def _secrets(name: str, value: Any) -> tuple[str, ...]:
+    is_list = isinstance(value, (list, tuple)) and len(value) <= MAX_POLICY_SECRETS
+    if not is_list or not all(isinstance(each, str) and SECRET_NAME.fullmatch(each) for each in value):
+        raise InvalidRequest(
+            f"{name!r} must be a list of at most {MAX_POLICY_SECRETS} names of secrets, such as 'API_TOKEN'"
+        )
+    return tuple(dict.fromkeys(value))
+
+
 def _check_network(policy: Policy, network_sets: Mapping[str, Sequence[str]]) -> None:
     """Check that a policy's isolation can hold its network rules, and that they are written as they must be."""
     network, isolation = policy.network, policy.isolation
@@ -234,6 +246,10 @@ def _check_network(policy: Policy, network_sets: Mapping[str, Sequence[str]]) ->
         )
     if network == NO_NETWORK and isolation == "none":
         raise InvalidRequest("'network' is 'none', which needs isolation; set 'isolation' to 'landlock' or 'sandbox'")
+    if policy.secrets and not isinstance(network, tuple):
+        raise InvalidRequest(
+            f"'secrets' has {policy.secrets[0]!r}, which needs network rules; set 'network' to a list with its host"
+        )
     if not isinstance(network, tuple):
         return
     if isolation != "sandbox":
@@ -301,6 +317,8 @@ def _exceeds(name: str, inner: Any, outer: Any) -> bool:
         return ISOLATION_LEVELS.index(inner) < ISOLATION_LEVELS.index(outer)
     if name in _FLAGS:
         return bool(inner and not outer)
+    if name == "secrets":
+        return not set(inner) <= set(outer)
     if name == "network":
         return not _is_narrower_network(inner, outer)
     # Rules cannot be compared. Both apply, so the inner one can only add questions.

@@ -41,6 +41,7 @@ _COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "access": {
         "token": ("token_command", "create, list, rotate and revoke tokens for agents"),
+        "secret": ("secret_command", "set, list and delete secrets for requests of sessions"),
         "approve": ("approve_command", "decide about code that waits for a person's approval"),
         "profile": ("profile_command", "name servers for --server NAME"),
     },

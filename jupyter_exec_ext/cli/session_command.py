@@ -209,7 +209,8 @@ def show_network(args: argparse.Namespace) -> int:
     for request in network.requests:
         what = f"{request.method} {request.host}:{request.port}{request.path}" if request.host else "unreadable"
         why = f"  ({request.reason})" if request.reason else ""
-        print(printable(f"{request.at}  {request.verdict:8} {what}{why}"))
+        used = f"  with {', '.join(request.secrets)}" if request.secrets else ""
+        print(printable(f"{request.at}  {request.verdict:8} {what}{used}{why}"))
     return 0
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
-from pathlib import Path
 from typing import Any
 
 from ..auth.caller import Caller
@@ -18,22 +17,22 @@ from .access.caller_limits import Admission
 from .access.grant_service import GrantService
 from .access.hub_token_service import HubTokenService
 from .access.kernel_access import KernelAccess
+from .access.secret_service import SecretService
 from .access.token_service import TokenService
 from .access.token_watch import TokenJournal, TokenWatch
 from .change_feed import ChangeFeed
 from .concurrency import BackgroundTasks, WatchdogExpired, ends_within
 from .executions.live_execution import ExecutionHandle
-from .files.local_files import LocalFiles
-from .files.remote_files import NOWHERE, RemoteFiles
+from .files.remote_files import RemoteFiles
 from .kernels.kernel_processes import MemoryMeter
 from .kernels.shared_resources import EngineResources
 from .kernels.warm_pool import KernelPool
 from .kernels.warm_pool_plan import PoolBounds
-from .ports import EventLog, FileLimits, KernelHost, MakeProxy, SessionFiles, Store
+from .ports import EventLog, FileLimits, KernelHost, MakeProxy, Store
 from .sessions.approval_service import ApprovalService
 from .sessions.execution_history import ExecutionHistory
 from .sessions.execution_service import ExecutionService, OutputVerbs, idempotency_of
-from .sessions.file_service import FileService
+from .sessions.file_service import FileService, local_files
 from .sessions.fresh_runs import FreshRuns
 from .sessions.kernel_message_service import KernelMessageService
 from .sessions.notebook_export import NotebookExport, NotebookExporter
@@ -64,7 +63,8 @@ class ExecEngine(EngineSettings):
 
     Attributes
     ----------
-    approvals, files, fresh, grants, history, hub_tokens, messages, named, networks, outputs, sessions, status, tokens
+    approvals, files, fresh, grants, history, hub_tokens, messages, named, networks, outputs, secrets, sessions
+    status, tokens
         Services whose methods are verbs, too.
     audit : AuditTrail
         Records of who did what.
@@ -98,7 +98,8 @@ class ExecEngine(EngineSettings):
         self.grants = GrantService(
             host, store.grants, self._access, self.tokens, self._token_watch, store.audit, self.feed, self.background
         )
-        self.networks = SessionNetworks(settings, make_proxy, store.audit, self.background, self.log)
+        self.secrets = SecretService(store.secrets, store.audit)
+        self.networks = SessionNetworks(settings, make_proxy, self.secrets, store.audit, self.background, self.log)
         self._resources = EngineResources(
             self.max_output_bytes,
             store.executions,
@@ -107,7 +108,7 @@ class ExecEngine(EngineSettings):
             max_all_messages_bytes=self.max_all_messages_bytes,
         )
         limits = FileLimits(self.max_file_bytes or None, self.max_session_bytes or None, self.max_session_files or None)
-        self._local_files = _local_files(settings, limits, store)
+        self._local_files = local_files(settings, limits, store)
         locator = FileLocator(self._local_files, RemoteFiles(self._registry, limits), host)
         store.on_forget(self._local_files.start_removal)
         self.pool = KernelPool(
@@ -131,6 +132,7 @@ class ExecEngine(EngineSettings):
             token_watch=self._token_watch,
             grants=self.grants,
             networks=self.networks,
+            secrets=self.secrets,
             locator=locator,
             pool=self.pool,
             resources=self._resources,
@@ -334,16 +336,3 @@ class ExecEngine(EngineSettings):
         self._local_files.close()
         self._resources.close()
         await asyncio.to_thread(self._store.close)
-
-
-def _local_files(settings: EngineSettings, limits: FileLimits, store: Store) -> SessionFiles:
-    if not settings.session_directories:
-        return NOWHERE
-    root = Path(settings.work_root)
-    return LocalFiles(
-        root,
-        limits,
-        max_watched_entries=settings.max_watched_entries,
-        log=settings.log,
-        keep_free_bytes=store.kept_free_at(root),
-    )

@@ -27,7 +27,8 @@
     │   ├── OutputNotFound
     │   ├── PortNotFound
     │   ├── TokenNotFound
-    │   └── GrantNotFound
+    │   ├── GrantNotFound
+    │   └── SecretNotFound
     ├── MethodNotAllowed            405
     ├── Conflict                    409
     │   ├── NoInputRequested
@@ -127,6 +128,7 @@ from .api_errors import (
     PropertiesMissing,
     QueueFull,
     QuotaExceeded,
+    SecretNotFound,
     SessionEnded,
     SessionNotFound,
     TokenExpired,
@@ -229,6 +231,7 @@ __all__ = [
     "QueueFull",
     "QuotaExceeded",
     "SearchNotAvailable",
+    "SecretNotFound",
     "ServerLost",
     "ServerStartFailed",
     "ServerStartTimeout",

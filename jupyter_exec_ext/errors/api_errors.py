@@ -165,6 +165,12 @@ class TokenNotFound(NotFound):
     code = "token_not_found"
 
 
+class SecretNotFound(NotFound):
+    """There is no such secret."""
+
+    code = "secret_not_found"
+
+
 class GrantNotFound(NotFound):
     """There is no such grant of a kernel."""
 

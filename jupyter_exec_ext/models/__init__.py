@@ -50,6 +50,7 @@ from .mime_bundles import ImageContent, Save
 from .model_content import Content, TextContent
 from .network_records import NetworkActivity, SessionNetwork
 from .record_list import RecordList
+from .secret_records import Secret, SecretRequest
 from .server_records import Readiness, ServerLoad
 from .session_records import (
     ISOLATION_LEVELS,
@@ -115,6 +116,8 @@ __all__ = [
     "ResponsiveEvent",
     "ResultEvent",
     "Save",
+    "Secret",
+    "SecretRequest",
     "ServerLoad",
     "Session",
     "SessionNetwork",

@@ -32,6 +32,8 @@ class NetworkActivity:
         Bytes to and from the host.
     seconds : float
         Time from its beginning to its end.
+    secrets : sequence of str
+        Names of the secrets that the proxy added.
     """
 
     at: str
@@ -46,6 +48,7 @@ class NetworkActivity:
     bytes_received: int
     seconds: float
     wanted_rule: str = ""
+    secrets: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

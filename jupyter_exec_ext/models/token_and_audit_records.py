@@ -168,6 +168,7 @@ class AuditKind(str, Enum):
     FILE = "file"
     PORT = "port"
     NETWORK = "network"
+    SECRET = "secret"
     SERVER = "server"
     TRAIL = "trail"
 

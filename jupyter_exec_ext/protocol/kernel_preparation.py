@@ -144,6 +144,10 @@ DEFAULT_NAMES = [
 _RESERVED = ("JPY_*", "JUPYTER_*", "JUPYTERHUB_*", "KG_*")
 
 
+# Programs of a kernel take these as settings.
+_OF_PROGRAMS = ("*_PROXY", "*_CA_BUNDLE", "*_CERT", "*_CERTS", "LD_*", "DYLD_*", "PYTHON*", "PS1", "IFS", "ENV")
+
+
 @lru_cache(16)  # the same few lists at every session's start
 def _any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
     # Translated patterns are anchored at their ends. An empty expression would match every name, hence (?!).
@@ -154,6 +158,11 @@ def inherited_environment(server_env: Mapping[str, str], names: Iterable[str]) -
     """Return what kernels get of the server's environment: the variables whose names match one of the patterns."""
     is_inherited = _any_of(tuple(names)).match
     return {name: value for name, value in server_env.items() if is_inherited(name)}
+
+
+def is_taken_name(name: str) -> bool:
+    """Return whether a variable already has a meaning for programs in kernels, or for Jupyter."""
+    return _any_of((*DEFAULT_NAMES, *_RESERVED, *_OF_PROGRAMS)).match(name) is not None
 
 
 def kernel_environment(

@@ -11,7 +11,15 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import InvalidRequest
-from ..models import ISOLATION_LEVELS, ApprovalAnswer, ExecutionRequest, GrantRequest, SessionRequest, TokenRequest
+from ..models import (
+    ISOLATION_LEVELS,
+    ApprovalAnswer,
+    ExecutionRequest,
+    GrantRequest,
+    SecretRequest,
+    SessionRequest,
+    TokenRequest,
+)
 from .strict_json import dumps, is_encodable, utf8_size
 
 MAX_NAME_LENGTH = 256
@@ -23,6 +31,7 @@ MAX_NOTEBOOK_NAME_BYTES = 240  # file systems take 255, and Jupyter's checkpoint
 MAX_ENV_NAMES = 1000
 MAX_PORT = 65_535
 MAX_RULE_CHARACTERS = 500
+MAX_SECRET_CHARACTERS = 4096
 MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new process have
 _MAX_SECONDS = 1e9
 # As the API's description has it; well within the limits of file systems.
@@ -225,6 +234,17 @@ def rule_from_json(data: Any) -> str:
     if not rule:
         raise InvalidRequest("'rule' is missing: what to allow, such as 'example.com'")
     return rule
+
+
+def secret_request_from_json(data: Any) -> SecretRequest:
+    """Read the body of ``PUT /secrets/{name}``; raises `InvalidRequest`, never with the value."""
+    body = _Body(data)
+    value = body.text("value", MAX_SECRET_CHARACTERS)
+    request = SecretRequest(value or "", body.texts("hosts"), body.text("header", MAX_NAME_LENGTH))
+    body.done()
+    if not value:
+        raise InvalidRequest("'value' is missing: the secret itself, as a string")
+    return request
 
 
 def notebook_path_from_json(data: Any) -> str:

@@ -1,4 +1,4 @@
-"""JSON of views: use of a session's kernel, a file's texts before and after a change, and the state of a server."""
+"""JSON of views: use of a session's kernel, a file's texts before and after a change, secrets, a server's state."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..models import (
     JSONObject,
     NetworkActivity,
     Readiness,
+    Secret,
     ServerLoad,
     SessionNetwork,
     SessionPort,
@@ -20,11 +21,20 @@ from ..models import (
 )
 
 R = TypeVar(
-    "R", SessionPort, SessionUsage, UsageSample, FileChange, Readiness, ServerLoad, SessionNetwork, NetworkActivity
+    "R",
+    SessionPort,
+    SessionUsage,
+    UsageSample,
+    FileChange,
+    Readiness,
+    ServerLoad,
+    SessionNetwork,
+    NetworkActivity,
+    Secret,
 )
 
 
-def view_to_json(record: SessionUsage | SessionNetwork | FileChange | Readiness | ServerLoad) -> JSONObject:
+def view_to_json(record: SessionUsage | SessionNetwork | FileChange | Readiness | ServerLoad | Secret) -> JSONObject:
     """Return a record as a JSON object with the record's own field names."""
     return asdict(record)
 
@@ -48,6 +58,11 @@ def session_network_from_json(data: Any) -> SessionNetwork:
     """Read a `SessionNetwork`; raises `UnexpectedAnswer` if it is none."""
     network = _build(SessionNetwork, data)
     return replace(network, requests=[_build(NetworkActivity, item) for item in network.requests])
+
+
+def secret_from_json(data: Any) -> Secret:
+    """Read a `Secret`; raises `UnexpectedAnswer` if it is none."""
+    return _build(Secret, data)
 
 
 def readiness_from_json(data: Any) -> Readiness:

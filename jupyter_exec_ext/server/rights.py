@@ -19,6 +19,8 @@ USE_PORTS = Access("ports:use", "execute")
 # A token must not approve its own code.
 APPROVE = Access(None, "execute", owner_only=True)
 GRANT = Access(None, "execute", owner_only=True)
+READ_SECRETS = Access(None, "read", "tokens", owner_only=True)
+WRITE_SECRETS = Access(None, "write", "tokens", owner_only=True)
 CREATE_SESSION = Access("sessions:create", "write", or_scope="kernels:attach")
 # Jupyter Server asks its authorizer the same for its own status and its shutdown.
 READ_LOAD = Access("pool:read", "read", "server")

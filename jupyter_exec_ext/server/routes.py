@@ -63,13 +63,16 @@ from .rights import (
     READ_FILES,
     READ_LOAD,
     READ_PORTS,
+    READ_SECRETS,
     READ_SESSIONS,
     READ_TOKENS,
     RUN_CODE,
     USE_PORTS,
     WRITE_FILES,
+    WRITE_SECRETS,
     WRITE_TOKENS,
 )
+from .secret_handlers import SecretHandler, SecretKeyHandler, SecretsHandler
 from .session_handlers import (
     SessionApprovedKindsHandler,
     SessionHandler,
@@ -195,6 +198,12 @@ ROUTES = (
     # A token must not open a kernel to itself or to another one. Code in a user's kernel runs as that user.
     Route("/grants", GrantsHandler, {"GET": READ_SESSIONS, "POST": GRANT}),
     Route("/grants/{grant_id}", GrantHandler, {"DELETE": GRANT}),
+    # Code in kernels must not read or replace what the proxy adds to its requests.
+    Route("/secrets", SecretsHandler, {"GET": READ_SECRETS}),
+    Route(
+        "/secrets/{secret_name}", SecretHandler, {"GET": READ_SECRETS, "PUT": WRITE_SECRETS, "DELETE": WRITE_SECRETS}
+    ),
+    Route("/secret-key/rotate", SecretKeyHandler, {"POST": WRITE_SECRETS}),
     Route("/events", ChangesHandler, {"GET": NEEDED["session"]}),
     Route("/policies", PoliciesHandler, {"GET": Access(None, "read", "tokens", owner_only=True)}),
     Route("/approvals", ApprovalsHandler, {"GET": APPROVE}),

@@ -212,4 +212,9 @@ MIGRATIONS = (
             "CREATE INDEX tokens_by_hub_token ON tokens (hub_token)",
         ),
     ),
+    Migration(
+        12,
+        "secrets that the egress proxy adds to requests",
+        ("CREATE TABLE secrets (name TEXT PRIMARY KEY, record TEXT NOT NULL, sealed BLOB NOT NULL)",),
+    ),
 )

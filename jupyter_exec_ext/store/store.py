@@ -26,6 +26,7 @@ from .grant_store import GrantRepository
 from .recovery import ServerInstance, left_behind, recover
 from .retention import Retention
 from .search_index import SearchIndex
+from .secret_store import SecretRepository
 from .session_store import SessionRepository
 from .spool import LEAVE_FREE_BYTES
 from .store_health import StoreHealth
@@ -71,6 +72,7 @@ class ExecStore(LoggingConfigurable):
     tokens: TokenRepository
     grants: GrantRepository
     accepted: AcceptedExecutions
+    secrets: SecretRepository
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -110,6 +112,7 @@ class ExecStore(LoggingConfigurable):
         self.tokens = TokenRepository(self._writer, self._reader)
         self.grants = GrantRepository(self._writer, self._instance.id)
         self.accepted = AcceptedExecutions(self._writer)
+        self.secrets = SecretRepository(self._writer, directory / "secrets.key")
         max_spool_bytes = min(self.max_spool_bytes, self.max_bytes // 2)  # one spool must not evict all other records
         # It has a reader of its own, since a connection is for one thread at a time.
         self._index = SearchIndex(directory, self.logs, DatabaseReader(directory / DATABASE, self.health), self.health)

@@ -104,6 +104,7 @@ KEPT_BY_THE_ENGINE = {
     "approve_in_client",  # in tests/mcp/test_questions.py
     "allow_comms",  # in tests/standard_api
     "network",  # in tests/engine/access/test_network_rules.py
+    "secrets",  # in tests/engine/access/test_secret_service.py
     "max_upload_bytes",  # in tests/isolation/network
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +60,7 @@ VERDICT = only(
 )
 PATH = only(path=TEXT)
 PROFILE = only(name=TEXT, server=TEXT, token_file=TEXT_OR_NULL, ca_bundle=TEXT_OR_NULL)
+SECRET = only(name=TEXT, hosts=array(TEXT), header=TEXT, created_at=TIME, changed_at=TIME)
 FINDING = only(mark={"enum": ["ok", "note", "FAIL"]}, what=TEXT, remedy=TEXT)
 
 #: The shape that each command prints with ``--json``; `audit tail` prints an object of it a line.
@@ -91,6 +93,8 @@ SHAPES = {
     "token grant": GRANT,
     "token grants": array(GRANT),
     "token policies": array(record(name=TEXT)),
+    "secret set": SECRET,
+    "secret list": only(secrets=array(SECRET)),
     "approve list": array(EXECUTION),
     "approve show": EXECUTION,
     "profile list": only(profiles={"type": "array", "items": PROFILE}),
@@ -207,6 +211,14 @@ def test_tokens_grants_and_policies(commands: Commands, token_host: Host) -> Non
         assert main(["token", "revoke", grant["id"], ident, *commands._where]) == 0
         ended = {each["id"]: each["ended_reason"] for each in commands("token grants", "--ended")}
     assert ended[grant["id"]] == "it was revoked"
+
+
+@on_one_host
+def test_secrets(commands: Commands, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("a-long-value\n"))
+    made = commands("secret set", "API_TOKEN", "--host", "a.example", "--header", "X-Key: {}")
+    assert commands("secret list") == {"secrets": [made]}
+    assert main(["secret", "delete", "API_TOKEN", *commands._where]) == 0
 
 
 @on_one_host

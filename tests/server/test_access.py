@@ -50,6 +50,7 @@ BODIES = {
     ("/executions/{execution_id}/input", "POST"): {"value": "x"},
     ("/approvals/{execution_id}", "POST"): {"decision": "approve"},
     ("/sessions/{session_id}/network", "POST"): {"rule": "a.example"},
+    ("/secrets/{secret_name}", "PUT"): {"value": "a-long-value", "hosts": ["a.example"], "header": "X-Key: {}"},
 }
 
 
@@ -98,10 +99,12 @@ def test_with_the_right_token_the_request_is_looked_at(host: Host, path: str, me
     # As a stream, since the feed of what happens has no end.
     with call(host, method, filled(path), host.info.token, json=BODIES.get((path, method)), stream=True) as answer:
         assert answer.status_code not in (401, 403)
-        if "{" in path:
+        if (path, method) == ("/secrets/{secret_name}", "PUT"):  # it makes one, but not with this name
+            assert (answer.status_code, code_of(answer)) == (400, "invalid_request")
+        elif "{" in path:
             assert answer.status_code == 404
             assert code_of(answer, "session_not_found") in {
-                f"{kind}_not_found" for kind in ("session", "execution", "token", "grant")
+                f"{kind}_not_found" for kind in ("session", "execution", "token", "grant", "secret")
             }
         if answer.status_code == 201:
             call(host, "DELETE", f"/sessions/{answer.json()['id']}", host.info.token)

@@ -31,12 +31,16 @@ BODIES: dict[tuple[str, str], Any] = {
     ("/tokens/{token_id}/rotate", "POST"): {},
     ("/approvals/{execution_id}", "POST"): {"decision": "approve"},
     ("/sessions/{session_id}/network", "POST"): {"rule": "stolen.example"},
+    ("/secrets/{secret_name}", "PUT"): {"value": "stolen-value", "hosts": ["evil.example"], "header": "X-Key: {}"},
     ("/grants", "POST"): {"token_id": "stolen", "kernel_id": "stolen"},
     ("/executions/{execution_id}/input", "POST"): {"value": "stolen"},
 }
 QUERIES = {("/executions", "GET"): "?query=stolen"}
 # What no scoped token may do, whatever the body is.
-OWNERS = ("/approvals/{execution_id}", "/sessions/{session_id}/network", "/sessions/{session_id}/notebook", "/grants")
+OWNERS = (
+    *("/approvals/{execution_id}", "/sessions/{session_id}/network", "/sessions/{session_id}/notebook", "/grants"),
+    "/secrets/{secret_name}",
+)
 
 
 @dataclass
@@ -60,6 +64,7 @@ class World:
             "grant_id": self.grant,
             "path": "stolen" if "files" in path else "kept",
             "name": "0",
+            "secret_name": "KEPT",
             "port": "8",
             "rest": "",
         }
@@ -85,6 +90,7 @@ class World:
             "files": owner.call("GET", f"/sessions/{self.session}/files").json(),
             "tokens": [t["id"] for t in owner.call("GET", "/tokens").json()["tokens"]],
             "grants": [g["id"] for g in owner.call("GET", "/grants").json()["grants"]],
+            "secrets": owner.call("GET", "/secrets").json(),
             "secret": self.agent.call("GET", "/").status_code,
             "load": owner.call("GET", "/load").json()["draining"],
             "approvals": [e["id"] for e in owner.call("GET", "/approvals").json()["executions"]],
@@ -100,6 +106,8 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         session = agent.session()
         assert agent.call("POST", f"/sessions/{session}/ports", json={"port": 8}).status_code == 201
         assert owner_of(host).call("PUT", f"/sessions/{session}/files/kept", data=b"1").status_code == 201
+        secret = {"value": "kept-value", "hosts": ["a.example"], "header": "X-Key: {}"}
+        assert owner_of(host).call("PUT", "/secrets/KEPT", json=secret).status_code == 200
         path, later = f"/sessions/{session}/executions", {"Prefer": "respond-async"}
         asking = agent.call("POST", path, json={"code": "input('?')", "allow_input": True}, headers=later).json()["id"]
         approvable = agent.call("POST", path, json={"code": "!ls"}, headers=later).json()["id"]
@@ -122,9 +130,9 @@ def cookies_of(host: Host) -> dict[str, str]:
 
 
 def body_of(path: str, method: str) -> dict[str, Any]:
-    if method == "PUT":
-        return {"data": b"stolen"}
-    return {"json": BODIES[path, method]} if (path, method) in BODIES else {}
+    if (path, method) in BODIES:
+        return {"json": BODIES[path, method]}
+    return {"data": b"stolen"} if method == "PUT" else {}
 
 
 def refused(answer: requests.Response, *codes: str) -> None:
@@ -143,6 +151,7 @@ def test_the_world_has_something_to_change_for_each(world: World) -> None:
         "/sessions/{session_id}/restart",
         "/executions/{execution_id}/cancel",
         "/drain",
+        "/secret-key/rotate",
         "/sessions/{session_id}/ports/{port}/{rest}",  # a program's own, of any kind
     }
     for path, method in CELLS:
@@ -153,7 +162,7 @@ def test_the_world_has_something_to_change_for_each(world: World) -> None:
             and "{path}" not in path
             and "{rest}" not in path
         ):
-            expected = 403 if path in ("/policies", "/approvals") else 200
+            expected = 403 if path in ("/policies", "/approvals") or path.startswith("/secrets") else 200
             assert world.send(path, method, world.agent.token).status_code == expected, path
 
 

@@ -55,6 +55,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("/sessions/{session_id}/notebook", "POST"): {"path": "matrix.ipynb"},
     ("/sessions/{session_id}/ports", "POST"): {"port": 8501},
     ("/sessions/{session_id}/network", "POST"): {"rule": "matrix.example"},
+    ("/secrets/{secret_name}", "PUT"): {"value": "matrix-value", "hosts": ["matrix.example"], "header": "X-Key: {}"},
 }
 
 
@@ -65,6 +66,8 @@ def order(cell: Cell) -> int:
     """What others need must not be gone before their turn; a drained server makes no session for them."""
     if cell.path == "/drain":
         return 3 if cell.method == "POST" else 4
+    if (cell.path, cell.method) == ("/secrets/{secret_name}", "PUT"):
+        return -1
     if cell.method == "DELETE":
         return 2 if cell.path == "/sessions/{session_id}" else 1
     return 0
@@ -102,19 +105,19 @@ class Things:
 
     def fill(self, path: str) -> str:
         names = ("session_id", "execution_id", "token_id", "grant_id")
-        known = {**{name: getattr(self, name) for name in names}, "port": "8501", "rest": ""}
+        known = {**{name: getattr(self, name) for name in names}, "port": "8501", "rest": "", "secret_name": "MATRIX"}
         return re.sub(r"\{(\w+)\}", lambda match: known.get(match[1], "matrix.txt"), path)
 
 
 def call(host: Host, cell: Cell, token: str | None, things: Things, scheme: str = "Bearer") -> requests.Response:
     headers = {} if token is None else {"Authorization": f"{scheme} {token}"}
     options: dict[str, Any] = {"headers": headers, "params": QUERIES.get((cell.path, cell.method))}
-    if cell.method == "PUT":
-        options["data"] = b"x"
-    elif (cell.path, cell.method) == ("/grants", "POST"):
+    if (cell.path, cell.method) == ("/grants", "POST"):
         options["json"] = things.granted
     elif (cell.path, cell.method) in BODIES:
         options["json"] = BODIES[cell.path, cell.method]
+    elif cell.method == "PUT":
+        options["data"] = b"x"
     return send(host, cell.method, f"exec/v1{things.fill(cell.path)}", **options)
 
 

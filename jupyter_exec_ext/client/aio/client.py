@@ -17,6 +17,7 @@ from ..server_connection import JupyterConnectable, JupyterConnectionInfo
 from .awaitable_context import awaitable_context
 from .driver import AioDriver, AnswerInput
 from .execution_handle import AsyncExecutionHandle
+from .secrets import AsyncExecSecrets
 from .session import AsyncExecSession
 from .tokens import AsyncExecApprovals, AsyncExecTokens
 
@@ -49,6 +50,8 @@ class AsyncExecClient:
         The server's scoped tokens and policies.
     approvals : AsyncExecApprovals
         The executions that wait for a person's approval.
+    secrets : AsyncExecSecrets
+        The secrets that the egress proxy adds to requests of sessions.
 
     Raises
     ------
@@ -85,6 +88,7 @@ class AsyncExecClient:
         self._driver = AioDriver(self.connection_info)
         self.tokens = AsyncExecTokens(self._driver, self._retry)
         self.approvals = AsyncExecApprovals(self._driver, self._retry)
+        self.secrets = AsyncExecSecrets(self._driver, self._retry)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.connection_info.url!r})"

@@ -16,6 +16,7 @@ from ..local_servers import find_connection
 from ..server_connection import JupyterConnectable, JupyterConnectionInfo
 from .driver import AnswerInput, SyncDriver
 from .execution_handle import ExecutionHandle
+from .secrets import ExecSecrets
 from .session import ExecSession
 from .tokens import ExecApprovals, ExecTokens
 
@@ -48,6 +49,8 @@ class ExecClient:
         The server's scoped tokens and policies.
     approvals : ExecApprovals
         The executions that wait for a person's approval.
+    secrets : ExecSecrets
+        The secrets that the egress proxy adds to requests of sessions.
 
     Raises
     ------
@@ -84,6 +87,7 @@ class ExecClient:
         self._driver = SyncDriver(self.connection_info)
         self.tokens = ExecTokens(self._driver, self._retry)
         self.approvals = ExecApprovals(self._driver, self._retry)
+        self.secrets = ExecSecrets(self._driver, self._retry)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.connection_info.url!r})"

@@ -19,6 +19,7 @@ from ...system.marked_processes import MARK
 from ..ports import KernelHost, SessionFiles, Store
 from .kernel_processes import memory_bytes
 from .kernel_start import KernelStarter
+from .secret_placeholders import placeholders
 from .session_kernel import SessionKernel
 from .shared_resources import EngineResources
 from .warm_pool_plan import Demand, KernelKind, Plan, PoolBounds, PooledKernel, plan
@@ -215,7 +216,7 @@ class KernelPool:
         pooled = PooledKernel(kind, self, self._server_name)
         starter = KernelStarter(
             kind.name,
-            {**dict(kind.env), MARK: pooled.session_id},
+            {**dict(kind.env), **placeholders(pooled.session_id, kind.secrets), MARK: pooled.session_id},
             session_id=pooled.session_id,
             language=kind.language,
             attach_to=None,

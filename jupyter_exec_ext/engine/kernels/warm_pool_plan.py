@@ -53,11 +53,13 @@ class KernelKind:
     # It may have secrets, and must not get into a log by way of `repr`.
     env: frozenset[tuple[str, str]] = field(repr=False)
     limits: ProcessLimits = NO_PROCESS_LIMITS
+    # Names; their placeholders differ by session, and are no part of the kind.
+    secrets: tuple[str, ...] = ()
 
     def is_newer_than(self, other: KernelKind) -> bool:
         """Return whether no request can be for the other kind: the kernelspec, or the environment, has changed."""
-        same = (self.name, self.isolate, self.limits) == (other.name, other.isolate, other.limits)
-        return same and self != other
+        mine = self.name, self.isolate, self.limits, self.secrets
+        return mine == (other.name, other.isolate, other.limits, other.secrets) and self != other
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from .access_store_ports import GrantStore, SecretStore, TokenStore
 from .file_ports import NO_LIMITS, FileLimits, FileList, FileReader, FileWriter, KernelFiles, SessionFiles
 from .kernel_ports import (
     Kernel,
@@ -21,12 +22,10 @@ from .store_ports import (
     AuditTrail,
     EventLog,
     ExecutionStore,
-    GrantStore,
     LogEntry,
     OutputSpool,
     SessionStore,
     Store,
-    TokenStore,
     WritableLog,
 )
 
@@ -53,6 +52,7 @@ __all__ = [
     "NoObserver",
     "OutputSpool",
     "RoomMaker",
+    "SecretStore",
     "SessionFiles",
     "SessionStore",
     "Store",

@@ -1,8 +1,11 @@
-"""Ports of the store: sessions, executions with their event logs and spools, tokens, and the audit trail."""
+"""Ports of the store: sessions, executions with their event logs and spools, and the audit trail.
+
+`access_store_ports` has those of tokens, grants and secrets.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -10,15 +13,13 @@ from ...models import (
     Execution,
     FoundExecution,
     IdempotencyKey,
-    KernelGrant,
     OutputEvent,
     Session,
     SpooledOutput,
     StoredExecution,
-    StoredToken,
-    Token,
 )
 from ...protocol.output_overflow import Spool, SpooledFile
+from .access_store_ports import GrantStore, SecretStore, TokenStore
 
 
 class LogEntry(Protocol):
@@ -194,91 +195,6 @@ class ExecutionStore(Protocol):
         """Search the newest executions that have a text; see `store.search_index.SearchIndex.search`."""
 
 
-class TokenStore(Protocol):
-    """Keeps scoped tokens; of their secrets, only hashes."""
-
-    def find(self, token_id: str, secret_hash: bytes) -> StoredToken | None:
-        """Return the token with this id, ended or not, if the secret is right; at once, from the event loop.
-
-        Raises
-        ------
-        StoreUnavailable
-        """
-
-    def ended(self, token_ids: Collection[str]) -> Mapping[str, Token | None]:
-        """Return the ended ones of these tokens; at once, from the event loop.
-
-        None stands for a token that is not known any more, such as after its database was damaged and replaced.
-
-        Raises
-        ------
-        StoreUnavailable
-        """
-
-    async def note_expired(self, token_id: str) -> bool:
-        """Record for good that a token was seen expired; return whether it was not recorded before."""
-
-    async def note_use(self, token_id: str) -> None:
-        """Record that a token was used now."""
-
-    async def add(self, stored: StoredToken, secret_hash: bytes, max_tokens: int) -> None:
-        """Insert a token, if there are not `max_tokens` active ones; 0 for no limit.
-
-        Raises
-        ------
-        TokenRevoked
-            If the token above it has ended meanwhile.
-        TooManyTokens, StorageFull, StoreUnavailable
-        """
-
-    async def list(self, root: str | None, *, ended: bool) -> Sequence[Token]:
-        """Return tokens, oldest first: all, or those whose principal is `root` or below it."""
-
-    async def get(self, token_id: str) -> StoredToken | None:
-        """Return a token, ended or not."""
-
-    async def rotate(
-        self,
-        token_id: str,
-        secret_hash: bytes,
-        overlap_seconds: float,
-        user: Mapping[str, Any],
-        expires_at_seconds: float,
-        hub_token: str = "",
-    ) -> None:
-        """Give a token another secret and end, in the name of `user`; the previous secret is valid for the overlap."""
-
-    async def revoke(self, principal: str) -> Sequence[str]:
-        """Revoke a token and all that were created below it; return the ids of those that were not revoked before."""
-
-    def find_of_hub(self, hub_token: str, policy: str) -> StoredToken | None:
-        """Return the record of a JupyterHub token itself under a policy, an active one if there is one; at once."""
-
-    def made_until(self, hub_token: str) -> float:
-        """Return when the last active token made in a Hub token's name expires, since the epoch; 0 without one."""
-
-    async def revoke_of_hub(self, hub_token: str) -> Sequence[str]:
-        """Revoke a Hub token's records and all tokens made in its name, and detach them; return their ids."""
-
-
-class GrantStore(Protocol):
-    """Keeps the records of kernels that were granted to tokens."""
-
-    async def add(self, grant: KernelGrant) -> None:
-        """Insert a record.
-
-        Raises
-        ------
-        StorageFull, StoreUnavailable
-        """
-
-    async def save_ended(self, grant: KernelGrant) -> None:
-        """Replace the record of a grant that has ended, now or as soon as the storage permits."""
-
-    async def list_ended(self, limit: int) -> Sequence[KernelGrant]:
-        """Return the newest grants that have ended, oldest first."""
-
-
 class AuditTrail(Protocol):
     """Audit trail: records who did what. Sessions and executions get into it by themselves."""
 
@@ -311,6 +227,10 @@ class Store(Protocol):
     @property
     def grants(self) -> GrantStore:
         """Kernels granted to tokens."""
+
+    @property
+    def secrets(self) -> SecretStore:
+        """Secrets, encrypted."""
 
     @property
     def audit(self) -> AuditTrail:

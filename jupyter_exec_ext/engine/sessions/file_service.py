@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 from ...auth.caller import Caller
 from ...auth.policy import check_upload
 from ...errors import Conflict, NotFound, QuotaExceeded
 from ...models import FileChange, FileInfo, SessionState
 from ..files.file_transfer import always, limits_of
-from ..ports import AuditTrail, FileList, FileReader, FileWriter, SessionFiles
+from ..files.local_files import LocalFiles
+from ..files.remote_files import NOWHERE
+from ..ports import AuditTrail, FileLimits, FileList, FileReader, FileWriter, SessionFiles, Store
+from ..settings import EngineSettings
 from .live_session import ended_error
 from .session_factory import FileLocator
 from .session_service import SessionService
@@ -120,3 +124,17 @@ class AuditedUpload:
             created=created,
         )
         return info, created
+
+
+def local_files(settings: EngineSettings, limits: FileLimits, store: Store) -> SessionFiles:
+    """Return the files of sessions on this machine, as the settings have them."""
+    if not settings.session_directories:
+        return NOWHERE
+    root = Path(settings.work_root)
+    return LocalFiles(
+        root,
+        limits,
+        max_watched_entries=settings.max_watched_entries,
+        log=settings.log,
+        keep_free_bytes=store.kept_free_at(root),
+    )

@@ -23,12 +23,14 @@ from ...system.marked_processes import MARK
 from ..access.caller_limits import Admission, EffectiveLimits, SessionLimits
 from ..access.grant_service import GrantService
 from ..access.kernel_access import KernelAccess
+from ..access.secret_service import SecretService
 from ..access.token_watch import TokenWatch
 from ..change_feed import ChangeFeed
 from ..concurrency import BackgroundTasks
 from ..files.remote_files import ATTACHED
 from ..kernels.kernel_start import KernelStarter
 from ..kernels.provisioners import plain_name
+from ..kernels.secret_placeholders import placeholders
 from ..kernels.session_kernel import SessionKernel
 from ..kernels.shared_resources import EngineResources
 from ..kernels.warm_pool import KernelPool
@@ -63,6 +65,8 @@ class SessionPlan:
         Grant by which the caller attaches to the kernel.
     network : NetworkAccess or None
         What the kernel reaches by network rules.
+    secrets : tuple of str
+        Names of the secrets of which the kernel gets placeholders.
     """
 
     spec: KernelSpecInfo
@@ -72,6 +76,7 @@ class SessionPlan:
     kind: KernelKind | None
     grant: KernelGrant | None = None
     network: NetworkAccess | None = None
+    secrets: tuple[str, ...] = ()
 
 
 class SessionFactory:
@@ -89,6 +94,7 @@ class SessionFactory:
         token_watch: TokenWatch,
         grants: GrantService,
         networks: SessionNetworks,
+        secrets: SecretService,
         locator: FileLocator,
         pool: KernelPool,
         resources: EngineResources,
@@ -105,6 +111,7 @@ class SessionFactory:
         self.token_ends = TokenEnds(token_watch, admission, background)
         self._grants = grants
         self._networks = networks
+        self._secrets = secrets
         self._locator = locator
         self._pool = pool
         self._resources = resources
@@ -135,8 +142,12 @@ class SessionFactory:
         inherited = inherited_environment(os.environ, self._settings.inherited_env)
         env = kernel_environment(inherited, request.env, caller_names=self._settings.caller_env)
         network = None if request.kernel_id is not None else self._networks.access_of(caller)
+        secrets: tuple[str, ...] = ()
         if network is not None:
-            env |= await self._networks.environment(network)
+            secrets = await self._secrets.load(tuple(caller.policies), network)
+            if taken := request.env.keys() & set(secrets):
+                raise InvalidRequest(f"'env' may not set {min(taken)!r}: it is a secret of the session")
+            env |= await self._networks.environment(network, secrets)
         limits = EffectiveLimits(self._settings, caller).session_limits()
         kind = None
         # A pooled kernel has started already, so it cannot get variables of the request.
@@ -145,9 +156,15 @@ class SessionFactory:
             version = self._host.version_of(spec.name)
             # The whole environment is part of the kind, since the server's own may change while it runs.
             kind = KernelKind(
-                spec.name, spec.language, version, chosen.isolate, frozenset(env.items()), limits.process_limits
+                spec.name,
+                spec.language,
+                version,
+                chosen.isolate,
+                frozenset(env.items()),
+                limits.process_limits,
+                secrets,
             )
-        return SessionPlan(spec, chosen.isolate, env, limits, kind, grant, network)
+        return SessionPlan(spec, chosen.isolate, env, limits, kind, grant, network, secrets)
 
     def build(self, caller: Caller, request: SessionRequest, plan: SessionPlan, setup_code: str | None) -> LiveSession:
         """Return a registered session, with a pooled kernel or one that is yet to be started.
@@ -188,7 +205,9 @@ class SessionFactory:
         setups = [*filter(None, [setup_code]), *([change_directory_code(request.cwd)] if request.cwd else [])]
         code = "\n".join(setups) if setups and spec.language == "python" and spec.isolation != "remote" else None
         kernel = ready or self._new_kernel(record, plan, files)
-        network = None if plan.network is None else self._networks.begin(record.id, record.owner, plan.network)
+        network = None
+        if plan.network is not None:
+            network = self._networks.begin(record.id, record.owner, plan.network, plan.secrets)
         kernel.adopt(code, _title(record, caller), network)
         live = LiveSession(
             record,
@@ -230,7 +249,7 @@ class SessionFactory:
     def _new_kernel(self, session: Session, plan: SessionPlan, files: SessionFiles) -> SessionKernel:
         starter = KernelStarter(
             session.kernel_name,
-            {**plan.env, MARK: session.id},
+            {**plan.env, **placeholders(session.id, plan.secrets), MARK: session.id},
             session_id=session.id,
             language=session.language,
             attach_to=session.kernel_id if session.attached else None,

@@ -9,18 +9,19 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from ...auth.caller import Caller
 from ...errors import Conflict, IsolationRequired
 from ...isolation.network.control_messages import NetworkRequest, ProxySettings
-from ...isolation.network.network_access import NetworkAccess
+from ...isolation.network.network_access import NetworkAccess, NetworkSecret
 from ...isolation.network.trusted_certificates import trusted_certificates
 from ...models import NetworkActivity, SessionNetwork
 from ...protocol.records_json import utc_timestamp
 from ..access.network_rules import access_within, wanted_rule, with_rule
+from ..access.secret_service import SecretService
 from ..concurrency import BackgroundTasks
 from ..ports import AuditTrail, MakeProxy, NetworkProxy
 from ..settings import EngineSettings
@@ -42,6 +43,8 @@ class RuledNetwork:
         The session's owner.
     access : NetworkAccess
         What it reaches.
+    secrets : sequence of str, optional
+        Names of the secrets that it uses; `access` has those that there are now.
     """
 
     def __init__(
@@ -52,9 +55,11 @@ class RuledNetwork:
         proxy: NetworkProxy,
         background: BackgroundTasks,
         log: logging.Logger | logging.LoggerAdapter[Any],
+        secrets: Sequence[str] = (),
     ) -> None:
         self.principal = principal
         self.access = access
+        self.secrets = secrets
         self.added: list[str] = []
         self.uploaded_bytes = 0  # by all kernels of the session: a restart must not renew what it may send
         self.requests: deque[NetworkActivity] = deque(maxlen=_MAX_REQUESTS)
@@ -100,16 +105,30 @@ class RuledNetwork:
             except ValueError as error:
                 raise Conflict(str(error)) from None
             record()
-            self.access = access
             self.added.append(rule)
-            try:
-                await self._proxy.change(self._session_id, access)
-            except KeyError:
-                pass  # its kernel has not started yet
-            except RuntimeError as error:  # the proxy takes the rules when it runs again
-                self._log.warning("session %s: a rule was added while there is no proxy: %s", self._session_id, error)
+            await self._change(access)
         self._wanted = {text: each for text, each in self._wanted.items() if wanted_rule(self.access, each)}
         self._publish_wanted()
+
+    async def set_secrets(self, secrets: tuple[NetworkSecret, ...]) -> None:
+        """Replace the values of the session's secrets."""
+        async with self._turn:
+            access = replace(self.access, secrets=secrets)
+            try:
+                self._proxy.check(access)
+            except ValueError as error:
+                self._log.error("session %s has no secrets any more: %s", self._session_id, error)
+                access = replace(self.access, secrets=())
+            await self._change(access)
+
+    async def _change(self, access: NetworkAccess) -> None:
+        self.access = access
+        try:
+            await self._proxy.change(self._session_id, access)
+        except KeyError:
+            pass  # its kernel has not started yet
+        except RuntimeError as error:  # the proxy takes it when it runs again
+            self._log.warning("session %s: its network changed while there is no proxy: %s", self._session_id, error)
 
     def note(self, request: NetworkRequest, activity: NetworkActivity) -> None:
         """Keep a request that has ended."""
@@ -138,12 +157,15 @@ class SessionNetworks:
         self,
         settings: EngineSettings,
         make_proxy: MakeProxy | None,
+        secrets: SecretService,
         audit: AuditTrail,
         background: BackgroundTasks,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._settings = settings
         self._make_proxy = make_proxy
+        self._secrets = secrets
+        secrets.on_change = self._renew_secret
         self._audit = audit
         self._background = background
         self._log = log
@@ -155,20 +177,24 @@ class SessionNetworks:
         """Return what the caller's sessions reach; None if there are no rules for it."""
         return access_within(caller.policies, self._settings.network_sets)
 
-    async def environment(self, access: NetworkAccess) -> dict[str, str]:
-        """Return the variables that give a kernel the proxy's port.
+    async def environment(self, access: NetworkAccess, secrets: Sequence[str] = ()) -> dict[str, str]:
+        """Return the variables that give a kernel the proxy's port; not the placeholders, which differ by session.
 
         Raises
         ------
         IsolationRequired
             If there can be no proxy here.
         """
-        certificates = str(await self._certificates_file()) if access.needs_certificate else ""
-        return {NETWORK_VARIABLE: certificates}
+        needs_certificate = access.needs_certificate or bool(secrets)
+        return {NETWORK_VARIABLE: str(await self._certificates_file()) if needs_certificate else ""}
 
-    def begin(self, session_id: str, principal: str, access: NetworkAccess) -> RuledNetwork:
+    def begin(
+        self, session_id: str, principal: str, access: NetworkAccess, secrets: Sequence[str] = ()
+    ) -> RuledNetwork:
         """Return the network of a session that begins; the caller calls `end` when it has ended."""
-        network = RuledNetwork(session_id, principal, access, self._running_proxy(), self._background, self._log)
+        access = replace(access, secrets=self._secrets.of_session(session_id, secrets))
+        proxy = self._running_proxy()
+        network = RuledNetwork(session_id, principal, access, proxy, self._background, self._log, secrets)
         self._networks[session_id] = network
         return network
 
@@ -211,6 +237,12 @@ class SessionNetworks:
         await network.add(
             rule, lambda: self._audit.record("network", "rule_added", caller.principal, session_id, rule=rule)
         )
+
+    async def _renew_secret(self, name: str) -> None:
+        """Give running sessions the present value of a secret."""
+        for session_id, network in list(self._networks.items()):
+            if name in network.secrets:
+                await network.set_secrets(self._secrets.of_session(session_id, network.secrets))
 
     async def stop(self) -> None:
         """End the proxy."""

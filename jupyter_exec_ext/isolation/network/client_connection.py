@@ -7,6 +7,7 @@ import logging
 import math
 import socket
 import ssl
+from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 from typing import TYPE_CHECKING
@@ -76,8 +77,17 @@ class ClientConnection:
         verdict = decide(self.session.access, self.record.target)
         return verdict.is_allowed and verdict.must_terminate_tls == self._verdict.must_terminate_tls
 
-    async def begin(self, target: Target, method: str) -> Verdict:
+    async def begin(self, target: Target, method: str, secrets: Sequence[str] = ()) -> Verdict:
         """Decide about a request. An allowed one is on record before anything of it leaves the machine.
+
+        Parameters
+        ----------
+        target : Target
+            The request.
+        method : str
+            Its method.
+        secrets : sequence of str, optional
+            Names of the secrets that it gets.
 
         Raises
         ------
@@ -90,7 +100,7 @@ class ClientConnection:
             raise Refused(verdict.reason)
         self.check_upload(0)
         self._verdict = verdict
-        record = OpenRecord(self.proxy.next_number(), target, method, self._loop.time())
+        record = OpenRecord(self.proxy.next_number(), target, method, self._loop.time(), secrets=secrets)
         self.allow_seconds(_CONNECT_SECONDS)
         self.record = record
         try:
@@ -153,6 +163,7 @@ class ClientConnection:
             "bytes_sent": record.bytes_sent,
             "bytes_received": record.bytes_received,
             "seconds": round(self._loop.time() - record.started_at, 6),
+            "secrets": list(record.secrets),
             **{name: text[:_MAX_RECORDED_PATH] for name, text in fields.items()},
         }
 

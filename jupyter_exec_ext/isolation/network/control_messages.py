@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -47,6 +47,8 @@ class NetworkRequest:
         Bytes to and from the host.
     seconds : float
         Time from its beginning to its end.
+    secrets : sequence of str
+        Names of the secrets that the proxy added.
     """
 
     session_id: str
@@ -60,6 +62,7 @@ class NetworkRequest:
     bytes_sent: int = 0
     bytes_received: int = 0
     seconds: float = 0.0
+    secrets: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,7 +130,7 @@ class HttpExchange:
             secrets = SecretFilter(self._owner.session.access, target)
             upgrade = _header(request, b"upgrade")
             headers = secrets.fill(target.path + query, _kept_headers(request.headers))
-            verdict = await self._owner.begin(target, target.method)
+            verdict = await self._owner.begin(target, target.method, secrets.names)
             if verdict.has_path and (found := _OVERRIDES.intersection(name for name, _ in request.headers)):
                 named = min(found).decode()
                 raise Refused(f"the header {named} can change the method or path that a rule allows; leave it out")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -74,3 +75,4 @@ class OpenRecord:
     started_at: float
     bytes_sent: int = 0
     bytes_received: int = 0
+    secrets: Sequence[str] = ()

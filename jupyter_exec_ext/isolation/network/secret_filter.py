@@ -39,6 +39,11 @@ class SecretFilter:
         """True if the host gets a secret, so that its answers are filtered."""
         return bool(self._given)
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the secrets that the host gets."""
+        return [secret.name for secret in self._given]
+
     def fill(self, url: str, headers: Headers) -> Headers:
         """Return the headers to send, with the values of secrets.
 

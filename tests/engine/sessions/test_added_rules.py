@@ -13,7 +13,7 @@ from jupyter_exec_ext.engine.sessions.session_networks import RuledNetwork
 from jupyter_exec_ext.errors import Conflict, InvalidRequest
 from jupyter_exec_ext.isolation.network.control_messages import MessageTooLong
 from jupyter_exec_ext.isolation.network.egress_proxy import ProxyUnavailable
-from jupyter_exec_ext.isolation.network.network_access import NetworkAccess, RuleSet
+from jupyter_exec_ext.isolation.network.network_access import NetworkAccess, NetworkSecret, RuleSet
 from jupyter_exec_ext.isolation.network.rules import parse_rules
 
 
@@ -91,3 +91,18 @@ async def test_refused_rule_changes_nothing(network: RuledNetwork, proxy: FakePr
         await network.add("b.example", lambda: proxy.events.append("record"))
     assert "record" not in proxy.events
     assert len(network.access.rule_sets[0].rules) == len(before.rule_sets[0].rules) + 100
+
+
+async def test_secrets_that_do_not_fit_are_taken_away_and_no_old_value_stays(
+    network: RuledNetwork, proxy: FakeProxy, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = (
+        NetworkSecret("A", "p" * 20, ("a.example",), "X-Key", "{}", value) for value in ("old-value", "new-value")
+    )
+    await network.set_secrets((old,))
+    assert [each.value for each in network.access.secrets] == ["old-value"]
+    proxy.is_full = True
+    await network.set_secrets((new,))
+    assert network.access.secrets == ()
+    assert "session ses_1 has no secrets any more" in caplog.text and "value" not in caplog.text
+    assert proxy.events == ["change", "change"]

@@ -1,0 +1,104 @@
+"""Key file: the keys that encrypt secrets at rest, readable for the server's user alone.
+
+It has one key a line. The first one encrypts and all of them decrypt, so that a key can be replaced. `secret_store`
+has the secrets.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import Conflict
+
+if TYPE_CHECKING:
+    from cryptography.fernet import MultiFernet
+
+_MAX_BYTES = 4096
+
+
+class KeyFile:
+    """File with the keys of a store's secrets; made with the first secret.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def cipher(self) -> MultiFernet:
+        """Return a cipher with the file's keys.
+
+        Raises
+        ------
+        Conflict
+            If other users can read the file, or it has no keys.
+        """
+        from cryptography.fernet import Fernet, MultiFernet  # of the extra `network`
+
+        try:
+            return MultiFernet([Fernet(key) for key in self._read()])
+        except ValueError:
+            raise Conflict(f"the key file {self.path} has no valid keys; restore it, or delete all secrets") from None
+
+    def add_key(self) -> None:
+        """Put a new key before the others."""
+        self._write([_new_key(), *self._read()], replace=True)
+
+    def drop_unused_keys(self, sealed: Sequence[bytes]) -> None:
+        """Remove the keys that no encrypted value needs, but keep the first one."""
+        first, *others = self._read()
+        self._write([first, *(key for key in others if any(_decrypts(key, each) for each in sealed))], replace=True)
+
+    def _read(self) -> list[bytes]:
+        if not self.path.exists():
+            self._write([_new_key()], replace=False)
+        with self.path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+            if not stat.S_ISREG(status.st_mode) or not is_own or stat.S_IMODE(status.st_mode) & 0o077:
+                raise Conflict(
+                    f"the key file {self.path} can be read by other users, so secrets cannot be used; run 'chmod 600' "
+                    "on it as its owner, and replace the secrets if others had access"
+                )
+            return file.read(_MAX_BYTES).split()
+
+    def _write(self, keys: list[bytes], *, replace: bool) -> None:
+        """Write the file in one step, so that no server reads a part of it; `replace` one that exists."""
+        descriptor, draft = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")  # of mode 0600
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(b"\n".join(keys) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            if replace or not hasattr(os, "link"):
+                os.replace(draft, self.path)
+            else:
+                with suppress(FileExistsError):  # another server of this store was first, and its key holds
+                    os.link(draft, self.path)
+        finally:
+            Path(draft).unlink(missing_ok=True)
+
+
+def _decrypts(key: bytes, sealed: bytes) -> bool:
+    from cryptography.fernet import Fernet, InvalidToken
+
+    try:
+        Fernet(key).decrypt(sealed)
+    except InvalidToken:
+        return False
+    return True
+
+
+def _new_key() -> bytes:
+    from cryptography.fernet import Fernet
+
+    return Fernet.generate_key()
