@@ -108,7 +108,8 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
     engine = ExecEngine(host, store, make_proxy=EgressProxy, **options)
     _lower_max_sessions(engine)
     host.prefers_sockets = engine.kernel_transport == "ipc"
-    steps.run("remove the directories of earlier sessions", partial(engine.remove_unused_files, prepared))
+    ended = {*prepared, *(session.id for session in cut if not session.attached)}
+    steps.run("remove the directories of earlier sessions", partial(engine.remove_unused_files, ended))
     engine.start_problems = steps.problems
     engine.pool.on_event = metrics.count_pooled
     metrics.watch(engine.status)

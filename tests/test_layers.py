@@ -27,7 +27,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "engine.change_feed": {"models", "protocol"},
     "engine.ports": {"models", "protocol", "auth", "isolation.network"},
     "engine.kernels": {"models", "errors", "system", "protocol", "engine.concurrency", "engine.ports"},
-    "engine.settings": {"models", "errors", "protocol", "auth", "engine.kernels"},
+    "engine.packages": {"errors", "system"},
+    "engine.settings": {"models", "errors", "protocol", "auth", "engine.kernels", "engine.packages"},
     "engine.files": {"models", "errors", "system", "protocol", "auth", "engine.concurrency", "engine.ports"},
     "engine.executions": {
         *("models", "errors", "protocol", "auth"),
@@ -41,6 +42,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("models", "errors", "system", "protocol", "auth", "engine.concurrency", "engine.change_feed"),
         "isolation.network",
         *("engine.ports", "engine.kernels", "engine.settings", "engine.files", "engine.executions", "engine.access"),
+        "engine.packages",
     },
     "engine": {
         *("models", "errors", "system", "protocol", "auth", "engine.concurrency", "engine.change_feed"),

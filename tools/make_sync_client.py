@@ -18,6 +18,7 @@ MODULES = (
     "client/aio/client.py",
     "client/aio/execution_handle.py",
     "client/aio/network.py",
+    "client/aio/packages.py",
     "client/aio/ports.py",
     "client/aio/secrets.py",
     "client/aio/session.py",

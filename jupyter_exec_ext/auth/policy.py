@@ -43,6 +43,9 @@ class Policy:
         (), "names of the secrets that the proxy adds to requests of a session; its rules must allow a host of each"
     )
     max_upload_bytes: int | None = _limit(None, "bytes that a session may send to the network by its rules")
+    packages: str | None = _limit(
+        None, "`install` lets sessions install packages of their own, which end with them", unset="no packages"
+    )
     max_sessions: int | None = _limit(5, "sessions at once")
     max_open_executions: int | None = _limit(50, "executions that are queued or running at once, in all sessions")
     max_executions_per_minute: int | None = _limit(120, "executions accepted within any 60 seconds")
@@ -156,6 +159,12 @@ def check_kernel(policy: Policy, kernel_name: str, isolation: str, why: str = ""
             f"has {isolation!r}; {why or 'choose a kernelspec with more'}",
             limit=_limit_details(policy, "isolation"),
         )
+
+
+def check_packages(policy: Policy) -> None:
+    """Check that sessions may install packages; raises `PolicyDenied`."""
+    if policy.packages is None:
+        _deny(policy, "packages", "does not let sessions install packages; its administrator can set it to 'install'")
 
 
 def check_attach(policy: Policy) -> None:

@@ -31,6 +31,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PATTERNS = ("kernelspecs", "env")
 #: Values of the field ``network`` that are no rules.
 NO_NETWORK, HOST_NETWORK = "none", "host"
+#: Value of the field ``packages``.
+INSTALL = "install"
 _FLAGS = ("attach", "unseen_uploads", "allow_comms", "approve_in_client")
 _APPROVAL_FIELDS = ("when", "modules", "pattern", "timeout_seconds")
 # The types are strings because of `from __future__ import annotations`.
@@ -181,7 +183,8 @@ def _reader(name: str) -> Callable[[str, Any], Any]:
         return _count
     if name in _FLAGS:
         return _flag
-    return {"isolation": _isolation, "approval": _approval, "network": _network, "secrets": _secrets}[name]
+    readers = {"isolation": _isolation, "approval": _approval, "network": _network, "secrets": _secrets}
+    return {**readers, "packages": _packages}[name]
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:
@@ -235,6 +238,12 @@ def _secrets(name: str, value: Any) -> tuple[str, ...]:
             f"{name!r} must be a list of at most {MAX_POLICY_SECRETS} names of secrets, such as 'API_TOKEN'"
         )
     return tuple(dict.fromkeys(value))
+
+
+def _packages(name: str, value: Any) -> str | None:
+    if value not in (None, INSTALL):
+        raise InvalidRequest(f"{name!r} must be {INSTALL!r}, or null for no packages")
+    return None if value is None else INSTALL
 
 
 def _check_network(policy: Policy, network_sets: Mapping[str, Sequence[str]]) -> None:
@@ -321,6 +330,8 @@ def _exceeds(name: str, inner: Any, outer: Any) -> bool:
         return not set(inner) <= set(outer)
     if name == "network":
         return not _is_narrower_network(inner, outer)
+    if name == "packages":
+        return inner is not None and outer is None
     # Rules cannot be compared. Both apply, so the inner one can only add questions.
     if name == "approval":
         return False

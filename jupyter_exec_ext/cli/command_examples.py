@@ -24,6 +24,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "session start": ("session start --name analysis --idle-timeout 2h", "session start --isolation sandbox"),
     "session stop": ("session stop analysis", "session stop ses_4f ses_a1"),
     "session port": ("session port analysis 8501", "session port analysis 8501 --close"),
+    "session install": ("session install analysis 'pandas==2.2' seaborn",),
     "session network": ("session network analysis", "session network analysis --allow api.example.com"),
     "session interrupt": ("session interrupt analysis",),
     "execution": ("execution list analysis", "execution search KeyError"),

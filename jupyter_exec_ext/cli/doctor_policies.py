@@ -70,7 +70,7 @@ def _check(section: Config, policies: str, read: str) -> Iterator[Finding]:
         if not os.path.exists(file):  # the server's directory may have it
             return
     try:
-        configured = configured_policies(settings.policies, file, settings.offered_policies, settings.network_sets)
+        configured = configured_policies(settings.policies, file, settings.offered_policies, settings.rule_sets)
     except PoliciesInvalid as error:
         yield Finding(f"{policies} have a mistake: {error.message}{read}", _REMEDY)
         return

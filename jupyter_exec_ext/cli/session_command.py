@@ -72,11 +72,14 @@ def add_session_command(commands: Any) -> None:
         metavar="RULE",
         help="allow one thing more until the session ends, such as 'example.com'; for the server's owner",
     )
+    install = add_command(actions, "install", "install packages for a session alone, until it ends", install_packages)
+    install.add_argument("id", metavar="SESSION", help=_SESSION_HELP)
+    install.add_argument("packages", nargs="+", metavar="PACKAGE", help="requirement, such as pandas or 'pandas==2.2'")
     for action in (stop, interrupt):
         action.add_argument("ids", nargs="+", metavar="ID", help=_SESSION_HELP)
     for action in (listing, start, port, network):
         add_json_option(action)
-    for action in (listing, start, stop, interrupt, port, network):
+    for action in (listing, start, stop, interrupt, port, network, install):
         add_server_options(action, "auto", "auto")
 
 
@@ -211,6 +214,15 @@ def show_network(args: argparse.Namespace) -> int:
         why = f"  ({request.reason})" if request.reason else ""
         used = f"  with {', '.join(request.secrets)}" if request.secrets else ""
         print(printable(f"{request.at}  {request.verdict:8} {what}{used}{why}"))
+    return 0
+
+
+def install_packages(args: argparse.Namespace) -> int:
+    """Install packages for a session, and print the installer's messages."""
+    with api_client_for(args) as client:
+        installed = find_session(client, args.id).install(*args.packages)
+    for line in installed.stdout.splitlines():
+        print(printable(line))
     return 0
 
 

@@ -36,9 +36,11 @@ from .sessions.file_service import FileService, local_files
 from .sessions.fresh_runs import FreshRuns
 from .sessions.kernel_message_service import KernelMessageService
 from .sessions.notebook_export import NotebookExport, NotebookExporter
+from .sessions.package_service import PackageService
 from .sessions.server_status import ServerStatus
 from .sessions.session_factory import FileLocator, SessionFactory
 from .sessions.session_networks import SessionNetworks
+from .sessions.session_packages import SessionPackages
 from .sessions.session_registry import NamedSessions, SessionRegistry
 from .sessions.session_service import SessionService
 from .settings import EngineSettings
@@ -63,8 +65,8 @@ class ExecEngine(EngineSettings):
 
     Attributes
     ----------
-    approvals, files, fresh, grants, history, hub_tokens, messages, named, networks, outputs, secrets, sessions
-    status, tokens
+    approvals, files, fresh, grants, history, hub_tokens, messages, named, networks, outputs, packages
+    secrets, sessions, status, tokens
         Services whose methods are verbs, too.
     audit : AuditTrail
         Records of who did what.
@@ -122,6 +124,7 @@ class ExecEngine(EngineSettings):
             start_timeout_seconds=self.kernel_start_timeout_seconds,
             log=self.log,
         )
+        packages = SessionPackages(settings)
         self._factory = SessionFactory(
             settings,
             host,
@@ -133,6 +136,7 @@ class ExecEngine(EngineSettings):
             grants=self.grants,
             networks=self.networks,
             secrets=self.secrets,
+            packages=packages,
             locator=locator,
             pool=self.pool,
             resources=self._resources,
@@ -149,6 +153,7 @@ class ExecEngine(EngineSettings):
         self._executions = ExecutionService(
             settings, store, self.sessions, self._registry, self._admission, self.approvals, self.feed
         )
+        self.packages = PackageService(settings, host, packages, self.sessions, self._executions, store.audit)
         self.named = NamedSessions(self._registry)
         self.messages = KernelMessageService(self.sessions, self._registry, settings, store.audit)
         self.fresh = FreshRuns(self.sessions, self._executions, self.background)
@@ -315,7 +320,7 @@ class ExecEngine(EngineSettings):
             await self._factory.fill_pool()
 
     def remove_unused_files(self, session_ids: Collection[str]) -> None:
-        """Remove the empty directories of sessions that an earlier server prepared but never created."""
+        """Remove the packages of sessions of an earlier server, and their directories if they are empty."""
         self._local_files.remove_unused(session_ids)
 
     async def shutdown(self) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 
 from jupyter_core.paths import jupyter_data_dir
 from traitlets import Bool, Dict, Enum, Float, Integer, List, TraitError, Unicode, default, validate
-from traitlets.config import LoggingConfigurable
 from traitlets.utils.bunch import Bunch
 
 from ..auth.policy import BUILT_IN, Policy, matches
@@ -23,6 +22,7 @@ from ..protocol.kernel_preparation import DEFAULT_NAMES
 from ..protocol.record_ids import server_slug
 from .kernels.provisioners import OUR_PROVISIONERS, PLAIN
 from .kernels.shared_resources import DEFAULT_MAX_ALL_MESSAGES_BYTES, DEFAULT_MAX_MESSAGE_BYTES
+from .packages.package_settings import PackageSettings
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -33,7 +33,7 @@ else:
 _WILDCARD = re.compile(r"\*(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
 
 
-class EngineSettings(LoggingConfigurable):
+class EngineSettings(PackageSettings):
     """The engine's traits; configured as ``c.ExecEngine``."""
 
     default_timeout_seconds = Float(
@@ -176,10 +176,6 @@ class EngineSettings(LoggingConfigurable):
         "than this; 0 to report none.",
     ).tag(config=True)
 
-    network_sets = Dict(
-        help="Named sets of network rules, such as {'packages': ['index.example', 'files.example']}: a policy's "
-        "`network` has one by its name with an @ before it ('@packages')."
-    ).tag(config=True)
     network_hosts = Dict(
         help="Addresses of host names for the network rules of policies, as in /etc/hosts: a list for each name. They "
         "may be private."
@@ -279,7 +275,7 @@ class EngineSettings(LoggingConfigurable):
     def policies_or_problem(self) -> tuple[dict[str, Policy], str]:
         """Return the policies that tokens can have, and "" or a mistake in them. With a mistake there is no policy."""
         try:
-            sets = self.network_sets
+            sets = self.rule_sets
             return configured_policies(self.policies, self.policy_file, self.offered_policies, sets), ""
         except PoliciesInvalid as error:
             place = f" (ExecEngine.policy_file is {self.policy_file})" if self.policy_file else ""

@@ -6,6 +6,7 @@
     │   ├── KernelSpecNotFound
     │   ├── LanguageNotSupported
     │   ├── PolicyNotFound
+    │   ├── PackagesNotFound
     │   └── PropertiesMissing
     ├── Unauthenticated             401  no credentials, or wrong ones
     │   ├── TokenExpired
@@ -117,6 +118,7 @@ from .api_errors import (
     OutputExpired,
     OutputNotFound,
     OwnerOnly,
+    PackagesNotFound,
     PayloadTooLarge,
     PolicyDenied,
     PolicyLimitReached,
@@ -217,6 +219,7 @@ __all__ = [
     "OutputExpired",
     "OutputNotFound",
     "OwnerOnly",
+    "PackagesNotFound",
     "PayloadTooLarge",
     "PoliciesInvalid",
     "PolicyDenied",

@@ -30,6 +30,12 @@ class LanguageNotSupported(InvalidRequest):
     code = "language_not_supported"
 
 
+class PackagesNotFound(InvalidRequest):
+    """A requirement cannot be read, or there are no wheels for it."""
+
+    code = "packages_not_found"
+
+
 class PolicyNotFound(InvalidRequest):
     """The server has no policy of this name."""
 

@@ -70,6 +70,9 @@ class ExecutorOptions(TypedDict, total=False):
         are not run.
     silence_pip : bool
         Whether pip, called in a line of its own, prints errors only, as with AutoGen. True by default.
+    packages : sequence of str
+        Requirements, such as ``pandas==2.2``, that are installed before anything else; none by default. On servers with
+        this package they are the session's own. A token's policy has to allow that (`packages`).
     """
 
     functions: Sequence[AnyFunction]
@@ -78,6 +81,7 @@ class ExecutorOptions(TypedDict, total=False):
     ansi: Ansi
     on_state_lost: OnStateLost
     silence_pip: bool
+    packages: Sequence[str]
 
 
 class CodeSession(Protocol):
@@ -89,6 +93,9 @@ class CodeSession(Protocol):
 
     def run(self, code: str, *, timeout_seconds: float | None = None, language: str | None = None) -> Execution:
         """Run code and return the finished execution."""
+
+    def install(self, *packages: str) -> Execution:
+        """Install packages."""
 
     def restart(self) -> None:
         """Get a fresh kernel."""
@@ -108,7 +115,7 @@ class StatefulCodeExecutor(ABC):
         Run time of one code block in seconds, at least 1. Code that takes longer is stopped.
     output_dir : Path or str
         Directory for images and HTML pages; must exist.
-    functions, functions_module, max_text_chars, ansi, on_state_lost, silence_pip
+    functions, functions_module, max_text_chars, ansi, on_state_lost, silence_pip, packages
         See `ExecutorOptions`.
 
     Raises
@@ -132,6 +139,7 @@ class StatefulCodeExecutor(ABC):
         ansi: Ansi = "remove",
         on_state_lost: OnStateLost = "fail",
         silence_pip: bool = True,
+        packages: Sequence[str] = (),
     ) -> None:
         if timeout < 1:
             raise ValueError("Timeout must be greater than or equal to 1.")
@@ -144,6 +152,7 @@ class StatefulCodeExecutor(ABC):
         self._text_options = TextOptions(max_text_chars, ansi)
         self._on_state_lost = check_on_state_lost(on_state_lost)
         self._silence_pip = silence_pip
+        self._packages = [packages] if isinstance(packages, str) else list(packages)
         self._functions = LoadedFunctions(FunctionsModule(functions, functions_module), float(timeout))
         self._replacing = ProcessLock()
         self._stopped = False
@@ -152,10 +161,21 @@ class StatefulCodeExecutor(ABC):
         """Open the session and load the functions; close everything again if that fails."""
         with contextlib.ExitStack() as undo:
             undo.callback(self._close)
-            self._session = self._open_session()
+            self._session = self._open_with_packages()
             undo.callback(self._close_session_quietly)
             self._functions.ensure(self._session)
             undo.pop_all()
+
+    def _open_with_packages(self) -> CodeSession:
+        session = self._open_session()
+        try:
+            if self._packages:
+                session.install(*self._packages)
+        except BaseException:
+            with contextlib.suppress(ExecError):  # the error of the installation is the cause
+                session.close()
+            raise
+        return session
 
     def _close_session_quietly(self) -> None:
         with contextlib.suppress(ExecError):  # the error that led here is the cause
@@ -175,7 +195,7 @@ class StatefulCodeExecutor(ABC):
         with self._replacing:
             if self._session is not ended or self._stopped:
                 return
-            self._session = self._open_session()
+            self._session = self._open_with_packages()
         with contextlib.suppress(ExecError):  # the server has ended it; this closes our connection to its kernel
             ended.close()
 

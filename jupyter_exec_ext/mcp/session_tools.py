@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 from mcp.types import CallToolResult, TextContent
 from pydantic import BaseModel, Field
 
+from ..errors import Conflict
 from ..models import Session
+from ..protocol.request_parsing import MAX_REQUIREMENT_CHARACTERS, MAX_REQUIREMENTS
+from ..server.rights import RUN_CODE
 from .session_choice import find_named_session, make_session
 from .tool_call import Arguments, ToolCall, make_result
+
+_MAX_MESSAGE_CHARACTERS = 2000
+Requirement = Annotated[str, Field(min_length=1, max_length=MAX_REQUIREMENT_CHARACTERS)]
 
 
 class StartSessionArguments(Arguments):
@@ -17,6 +24,11 @@ class StartSessionArguments(Arguments):
 
     kernel_name: str = Field("", description="Kernelspec, such as 'python3' or 'ir'; by default the server's.")
     name: str = Field("", max_length=256, description="Name for people, shown in lists.")
+    packages: list[Requirement] = Field(
+        default_factory=list,
+        max_length=MAX_REQUIREMENTS,
+        description="Packages to install for this session alone, such as 'pandas==2.2'; if the policy allows it.",
+    )
 
 
 class NoArguments(Arguments):
@@ -81,8 +93,31 @@ class EndedResult(BaseModel):
 
 async def start_session(call: ToolCall, arguments: StartSessionArguments) -> CallToolResult:
     """Start a session with a kernel of its own."""
+    if arguments.packages:
+        await call.request.check(RUN_CODE)
     session, notes = await make_session(call, arguments.kernel_name, arguments.name)
+    try:
+        await _install(call, session.id, arguments.packages)
+    except BaseException:  # also if cancelled: the client would not know of the session
+        call.engine.background.start(call.engine.sessions.end(session.id, "its packages could not be installed"))
+        raise
     return _described(session, notes)
+
+
+async def _install(call: ToolCall, session_id: str, packages: Sequence[str]) -> None:
+    """Install packages in a new session.
+
+    Raises
+    ------
+    Conflict
+        If the installer fails, with its messages.
+    """
+    if not packages:
+        return
+    execution = await call.engine.packages.install(call.caller, session_id, packages)
+    record = await execution.wait(None)
+    if not record.ok:
+        raise Conflict(f"the packages were not installed: {record.text[-_MAX_MESSAGE_CHARACTERS:]}")
 
 
 def _described(session: Session, notes: Sequence[str] = ()) -> CallToolResult:

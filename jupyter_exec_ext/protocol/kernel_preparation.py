@@ -18,7 +18,7 @@ All code is sent as an expression with a namespace of its own: nothing of it is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import translate
 from functools import cache, lru_cache
 from pathlib import Path
@@ -37,6 +37,7 @@ BOUNDED_OUTPUT = _IN_KERNEL / "bounded_output.py"
 #: Sets a kernel's defaults, such as no colours; it has `set_defaults`.
 DEFAULTS = _IN_KERNEL / "defaults.py"
 _UNATTENDED = _IN_KERNEL / "unattended.py"
+_PACKAGES = _IN_KERNEL / "session_packages.py"
 
 _WAITS = "waits"
 _SHELL = "\nfrom IPython import get_ipython\n"
@@ -111,6 +112,16 @@ def default_expressions(*, draws_plots: bool) -> dict[str, str]:
     """Return the expressions that set the defaults, for a request to a kernel that is not made to wait."""
     call = f"set_defaults(get_ipython().kernel, draws_plots={draws_plots})\n"
     return {"defaults": _expression(_source(DEFAULTS) + _SHELL + call)}
+
+
+def packages_code(session_directory: str, environment: Mapping[str, str]) -> str:
+    """Return code that gives a Python kernel packages of its session's own: see ``in_kernel/session_packages.py``."""
+    return _expression(f"{_source(_PACKAGES)}\nset_up({session_directory!r}, {dict(environment)!r})\n")
+
+
+def install_code(requirements: Sequence[str], wheels: Sequence[str]) -> str:
+    """Return code that installs packages in a kernel that has run `packages_code`."""
+    return f"__import__('jupyter_exec_packages').install({list(requirements)!r}, {list(wheels)!r})"
 
 
 @cache

@@ -32,6 +32,7 @@ MAX_ENV_NAMES = 1000
 MAX_PORT = 65_535
 MAX_RULE_CHARACTERS = 500
 MAX_SECRET_CHARACTERS = 4096
+MAX_REQUIREMENTS, MAX_REQUIREMENT_CHARACTERS = 100, 500
 MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new process have
 _MAX_SECONDS = 1e9
 # As the API's description has it; well within the limits of file systems.
@@ -245,6 +246,24 @@ def secret_request_from_json(data: Any) -> SecretRequest:
     if not value:
         raise InvalidRequest("'value' is missing: the secret itself, as a string")
     return request
+
+
+def packages_from_json(data: Any) -> list[str]:
+    """Read the body of ``POST /sessions/{sid}/packages``; raises `InvalidRequest`."""
+    body = _Body(data)
+    packages: list[str] | None = body.take(
+        "packages",
+        f"a list of 1 to {MAX_REQUIREMENTS} requirements, such as 'pandas==2.2'",
+        lambda v: (
+            isinstance(v, list)
+            and 1 <= len(v) <= MAX_REQUIREMENTS
+            and all(isinstance(item, str) and 0 < len(item) <= MAX_REQUIREMENT_CHARACTERS for item in v)
+        ),
+    )
+    body.done()
+    if packages is None:
+        raise InvalidRequest("'packages' is missing: what to install, such as ['pandas==2.2']")
+    return packages
 
 
 def notebook_path_from_json(data: Any) -> str:

@@ -21,6 +21,7 @@ from ..protocol.request_parsing import (
     execution_request_from_json,
     fresh_run_from_json,
     input_from_json,
+    packages_from_json,
 )
 from ..protocol.sse import KEEP_ALIVE, MEDIA_TYPE, NDJSON_MEDIA_TYPE, encode_event
 from .gate import authorize
@@ -170,6 +171,18 @@ class SessionExecutionsHandler(ExecutionBase):
         request = execution_request_from_json(self.json_body())
         self.hold_if_waited_for()
         await self.answer_for(await self.engine.execute(self.caller, session_id, request, self.idempotency_key()))
+
+
+class PackagesHandler(ExecutionBase):
+    """``/sessions/{sid}/packages``"""
+
+    @web.authenticated
+    async def post(self, session_id: str) -> None:
+        """Install packages, which is an execution: wait for the result, stream it, or answer at once."""
+        packages = packages_from_json(self.json_body())
+        self.hold_if_waited_for()
+        installing = self.engine.packages.install(self.caller, session_id, packages, self.idempotency_key())
+        await self.answer_for(await installing)
 
 
 class ExecutionsHandler(ExecutionBase):

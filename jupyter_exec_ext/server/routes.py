@@ -45,6 +45,7 @@ from .execution_handlers import (
     ExecutionHandler,
     ExecutionInputHandler,
     ExecutionsHandler,
+    PackagesHandler,
     SessionExecutionsHandler,
 )
 from .file_handlers import ExecutionOutputHandler, SessionChangeHandler, SessionFileHandler, SessionFilesHandler
@@ -137,6 +138,7 @@ ROUTES = (
     ),
     Route("/sessions/{session_id}/usage", SessionUsageHandler, {"GET": READ_SESSIONS}),
     Route("/sessions/{session_id}/network", NetworkHandler, {"GET": READ_SESSIONS, "POST": APPROVE}),
+    Route("/sessions/{session_id}/packages", PackagesHandler, {"POST": RUN_CODE}),
     Route(
         "/sessions/{session_id}/notebook",
         SessionNotebookHandler,

@@ -55,6 +55,8 @@ describe('words', () => {
     expect(words('attach', false)).toBe('Attach to running kernels: not allowed');
     expect(words('env', ['*'])).toBe('Environment variables: all');
     expect(words('kernelspecs', ['a', 'b'])).toBe('Kernels: a, b');
+    expect(words('packages', 'install')).toBe('Packages of a session: may be installed');
+    expect(words('packages', null)).toBe('Packages of a session: none');
     expect(words('approval', 'never')).toBe('Code that needs approval: none');
     expect(words('approval', { when: ['shell'] })).toBe('Code that needs approval: shell');
     expect(words('network', ['@packages', '*.example.com:443'])).toBe(

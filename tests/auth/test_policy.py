@@ -18,6 +18,7 @@ from jupyter_exec_ext.auth.policy import (
     check_env,
     check_kernel,
     check_open_executions,
+    check_packages,
     check_ports,
     check_rate,
     check_session_count,
@@ -87,6 +88,7 @@ DECISIONS: dict[str, tuple[Any, Check, Check, type[ExecError]]] = {
         lambda p: check_env(p, ["MY_NAME", "LANGUAGE"]),
         PolicyDenied,
     ),
+    "packages": (None, lambda p: check_packages(replace(p, packages="install")), check_packages, PolicyDenied),
     "attach": (False, lambda p: check_attach(BUILT_IN["trusted"]), check_attach, PolicyDenied),
     "unseen_uploads": (False, check_upload, lambda p: check_upload(replace(p, approval=ASKS)), PolicyDenied),
 }
@@ -124,7 +126,8 @@ def test_just_within_passes_and_just_beyond_is_refused(field: str) -> None:
     shown = list(value) if isinstance(value, tuple) else value
     assert raised.value.limit == {"policy": "mine", "name": field, "value": shown}
     assert "'mine'" in raised.value.message
-    if field not in ("attach", "isolation", "unseen_uploads"):  # whose value is no number or name that a person needs
+    # Their values are no numbers or names that a person needs.
+    if field not in ("attach", "isolation", "packages", "unseen_uploads"):
         assert field in raised.value.message
         for part in value if isinstance(value, tuple) else [value]:
             assert (f"{part:g}" if isinstance(part, float) else str(part)) in raised.value.message

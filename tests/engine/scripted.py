@@ -343,6 +343,9 @@ class ScriptedHost:
     def runs_elsewhere(self, kernel_name: str) -> bool:
         return False
 
+    def program_of(self, kernel_name: str) -> str:
+        return "python"
+
     def version_of(self, kernel_name: str) -> str:
         return "1"
 

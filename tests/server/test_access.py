@@ -51,6 +51,7 @@ BODIES = {
     ("/approvals/{execution_id}", "POST"): {"decision": "approve"},
     ("/sessions/{session_id}/network", "POST"): {"rule": "a.example"},
     ("/secrets/{secret_name}", "PUT"): {"value": "a-long-value", "hosts": ["a.example"], "header": "X-Key: {}"},
+    ("/sessions/{session_id}/packages", "POST"): {"packages": ["no-such-package"]},
 }
 
 

@@ -25,6 +25,7 @@ BODIES: dict[tuple[str, str], Any] = {
     ("/sessions", "POST"): {},
     ("/sessions/{session_id}/executions", "POST"): {"code": "1"},
     ("/sessions/{session_id}/ports", "POST"): {"port": 9},
+    ("/sessions/{session_id}/packages", "POST"): {"packages": ["stolen"]},
     ("/executions", "POST"): {"code": "1"},
     ("/sessions/{session_id}/notebook", "POST"): {"path": "stolen.ipynb"},
     ("/tokens", "POST"): {"name": "stolen", "scopes": ["sessions:read"]},

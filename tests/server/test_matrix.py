@@ -56,6 +56,7 @@ BODIES: dict[tuple[str, str], dict[str, Any]] = {
     ("/sessions/{session_id}/ports", "POST"): {"port": 8501},
     ("/sessions/{session_id}/network", "POST"): {"rule": "matrix.example"},
     ("/secrets/{secret_name}", "PUT"): {"value": "matrix-value", "hosts": ["matrix.example"], "header": "X-Key: {}"},
+    ("/sessions/{session_id}/packages", "POST"): {"packages": ["no-such-package"]},
 }
 
 
@@ -253,6 +254,8 @@ def test_who_may_do_everything_can(host: Host, who: str) -> None:
             fine = answer.json()["code"] == "output_not_found"
         if cell.path.endswith("/{port}/{rest}"):  # no program of this session listens
             fine = answer.json()["code"] in ("port_unreachable", "port_not_found")
+        if cell.path.endswith("/packages"):  # the policy allows none, and the server has no wheels for its owner
+            fine = answer.json()["code"] in ("policy_denied", "packages_not_found")
         if cell.access.owner_only and who != "owner":
             fine = (answer.status_code, answer.json()["code"]) == (403, "owner_only")
         if cell.names_something and cell.method == "GET" and answer.status_code == 404 and "files" in cell.path:

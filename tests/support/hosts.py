@@ -114,6 +114,7 @@ def common_options(given: Sequence[str], max_output_bytes: int = MAX_OUTPUT_BYTE
         "max_session_bytes": MAX_SESSION_BYTES,
         "max_session_files": MAX_SESSION_FILES,
         "default_isolation": ISOLATION,
+        "package_wheelhouse": str(Path(__file__).parent),  # there are no wheels, and no test may ask an index
     }
     names = {option.partition("=")[0] for option in given}
     options = [f"--ExecEngine.{k}={v}" for k, v in settings.items() if f"--ExecEngine.{k}" not in names]

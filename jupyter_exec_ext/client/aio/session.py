@@ -31,7 +31,7 @@ from ..local_files import (
 from ..server_connection import JupyterConnectionInfo
 from .driver import AioDriver, AnswerInput
 from .execution_handle import AsyncExecutionHandle
-from .network import AsyncExecNetwork
+from .packages import AsyncExecPackages
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -80,7 +80,7 @@ class AsyncExecSessionBase(ABC):
         await self._driver.perform_to_the_end(self._closing(is_hurried=False))
 
 
-class AsyncExecSession(AsyncExecNetwork, AsyncExecSessionBase):
+class AsyncExecSession(AsyncExecPackages, AsyncExecSessionBase):
     """A session on the server. As a context manager it is deleted at the end.
 
     Parameters

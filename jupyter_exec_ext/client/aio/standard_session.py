@@ -7,6 +7,7 @@ from typing import Any
 
 from ...models import Execution, OutputEvent
 from ..api.execution_operations import one_timeout
+from ..api.package_operations import pip_code
 from ..api.steps import Operation
 from ..jupyter.standard_session import StandardSession
 from .driver import AioDriver, AnswerInput, RunLock
@@ -71,6 +72,10 @@ class AsyncStandardExecSession(AsyncExecSessionBase):
             operation = self._session.run(code, allow_input=on_input is not None, **options)
             async for event in self._driver.stream(operation, on_input):
                 yield event
+
+    async def install(self, *packages: str) -> Execution:
+        """Install packages with pip into the kernel's environment; see `AsyncExecSession.install`."""
+        return await self.run(pip_code(packages), check=True)
 
     async def interrupt(self) -> None:
         """Interrupt the running code, as Ctrl-C would."""

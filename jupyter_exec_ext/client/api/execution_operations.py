@@ -106,7 +106,7 @@ class ExecutionOperations:
             request,
             outages=self._can_wait_for_outage(place),
             headers={"Prefer": f"respond-async, wait={wait_seconds}, {MINIMAL}", IDEMPOTENCY_KEY: key},
-            read_timeout_seconds=wait_seconds + (START_SECONDS if place == FRESH_SESSION else _SPARE_SECONDS),
+            read_timeout_seconds=wait_seconds + (_SPARE_SECONDS if place.endswith("/executions") else START_SECONDS),
         )
         return execution_from_json(body)
 

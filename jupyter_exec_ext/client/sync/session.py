@@ -31,7 +31,7 @@ from ..local_files import (
 from ..server_connection import JupyterConnectionInfo
 from .driver import AnswerInput, SyncDriver
 from .execution_handle import ExecutionHandle
-from .network import ExecNetwork
+from .packages import ExecPackages
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -80,7 +80,7 @@ class ExecSessionBase(ABC):
         self._driver.perform_to_the_end(self._closing(is_hurried=False))
 
 
-class ExecSession(ExecNetwork, ExecSessionBase):
+class ExecSession(ExecPackages, ExecSessionBase):
     """A session on the server. As a context manager it is deleted at the end.
 
     Parameters

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...models import Execution, OutputEvent
 from ..api.execution_operations import one_timeout
+from ..api.package_operations import pip_code
 from ..api.steps import Operation
 from ..jupyter.standard_session import StandardSession
 from .driver import AnswerInput, RunLock, SyncDriver
@@ -70,6 +71,10 @@ class StandardExecSession(ExecSessionBase):
             self._driver.wait_until_tidy()  # until then, a cancelled run reads the same WebSocket
             operation = self._session.run(code, allow_input=on_input is not None, **options)
             yield from self._driver.stream(operation, on_input)
+
+    def install(self, *packages: str) -> Execution:
+        """Install packages with pip into the kernel's environment; see `ExecSession.install`."""
+        return self.run(pip_code(packages), check=True)
 
     def interrupt(self) -> None:
         """Interrupt the running code, as Ctrl-C would."""

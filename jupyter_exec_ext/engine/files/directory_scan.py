@@ -19,6 +19,8 @@ from .confinement import DIRECTORY, reason_to_refuse
 from .text_history import MAX_TEXTS_PER_RUN, TextHistory, Version, read_text
 
 _LATEST_SECONDS = 253_402_300_799  # the end of the year 9999
+#: Directory of packages that a session has installed; `in_kernel/session_packages.py` makes it.
+PACKAGES_DIRECTORY = ".exec-packages"
 _SLICE_SECONDS = 0.02  # after each slice, the walks of other sessions have their turn
 
 Signature = tuple[int, int, int]
@@ -42,6 +44,7 @@ def walk(
     *,
     prefix: str = "",
     on_temporary: Callable[[int, str], None] | None = None,
+    includes_packages: bool = False,
 ) -> Generator[Entry, None, None]:
     """Yield the regular files below `root`, in no order.
 
@@ -56,6 +59,8 @@ def walk(
         Put before each path.
     on_temporary : callable, optional
         Called with the directory's descriptor and the name of each incomplete upload.
+    includes_packages : bool
+        Whether packages of the session's own are among the files.
 
     Raises
     ------
@@ -81,6 +86,8 @@ def walk(
             if not _is_valid_path(path, name):
                 continue
             try:
+                if name == PACKAGES_DIRECTORY and not (path or includes_packages):
+                    continue
                 if entry.is_dir(follow_symlinks=False):
                     # No request can name a path that is deeper. This also bounds the open descriptors.
                     if len(stack) < MAX_DEPTH:

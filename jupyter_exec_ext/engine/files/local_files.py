@@ -27,8 +27,9 @@ from ...system.resources import exhausted, out_of_resources
 from ..concurrency import FairTurns
 from ..ports import NO_LIMITS, FileLimits, FileList
 from .confinement import DIRECTORY, api_errors, open_directory, open_file
-from .directory_scan import ChangeWatch, SlicedWalk, TooManyEntriesError, walk
+from .directory_scan import PACKAGES_DIRECTORY, ChangeWatch, SlicedWalk, TooManyEntriesError, walk
 from .file_transfer import LocalReader, LocalUpload, Usage, always, describe, files_event, hash_next
+from .session_space import remove_unused
 
 T = TypeVar("T")
 _THREADS = 4
@@ -125,10 +126,9 @@ class LocalFiles:
         os.close(self._open_root(session_id))  # raises if there is a link, or no directory
 
     async def session_ended(self, session_id: str) -> None:
-        """Stop watching for changes, and remove the directory if it is empty."""
+        """Stop watching for changes, and remove the packages, and the directory if it is empty."""
         self._watches.pop(session_id, None)
-        with suppress(OSError):
-            await self._in_thread(os.rmdir, self._root / session_id)  # fails if there are files, which stay
+        await self._in_thread(remove_unused, self._root / session_id)
 
     async def remove(self, session_id: str) -> None:
         """Remove the session's directory."""
@@ -143,11 +143,10 @@ class LocalFiles:
                 self._pool.submit(remove_tree, self._root / session_id)
 
     def remove_unused(self, session_ids: Collection[str]) -> None:
-        """Remove empty directories of sessions that were prepared but never created."""
+        """Remove the packages of sessions that have ended, and their directories if they are empty."""
         retry_leftovers(self._root)
         for session_id in session_ids:
-            with suppress(OSError):
-                os.rmdir(self._root / session_id)  # fails if there are files, or no directory
+            remove_unused(self._root / session_id)
 
     # --- reading ---
 
@@ -286,12 +285,13 @@ class LocalFiles:
                     os.unlink(name, dir_fd=directory)
 
         try:
-            sizes = [entry.stat.st_size for entry in walk(root, _MAX_WALKED, on_temporary=remove_abandoned)]
+            found = list(walk(root, _MAX_WALKED, on_temporary=remove_abandoned, includes_packages=True))
         except TooManyEntriesError:
             raise QuotaExceeded(
                 f"the session has more than {_MAX_WALKED} files and directories; delete some first"
             ) from None
-        return sum(sizes), len(sizes)
+        files = sum(not entry.path.startswith(f"{PACKAGES_DIRECTORY}/") for entry in found)
+        return sum(entry.stat.st_size for entry in found), files
 
     async def delete(self, session_id: str, path: str) -> None:
         """Delete a regular file."""

@@ -94,7 +94,7 @@ class HostedKernels:
         # Kernels that are hidden from the host's list, each from the beginning of its start.
         self._aside: set[str] = set()
         self._pool: RoomMaker | None = None
-        self._versions: dict[str, str] = {}
+        self._found: dict[str, tuple[str, str]] = {}  # digests of kernelspecs' content, and their programs
         self._elsewhere: dict[str, bool] = {}
         self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()  # by kernel manager, for attached ones
         #: Whether kernels that can use them are reached through Unix sockets.
@@ -147,7 +147,7 @@ class HostedKernels:
             file = os.path.join(directory, "kernel.json")
             raise KernelStartFailed(f"the kernelspec {name!r} cannot be read: {file}: {error}") from error
         content = repr((spec.to_dict(), spec.resource_dir))  # with its environment, in which there may be secrets
-        self._versions[plain_name(name)] = hashlib.sha256(content.encode()).hexdigest()
+        self._found[plain_name(name)] = hashlib.sha256(content.encode()).hexdigest(), (spec.argv or [""])[0]
         info = spec_info(name, spec)
         self._elsewhere[info.name] = not is_known(info.provisioner) and await asyncio.to_thread(
             runs_elsewhere, info.provisioner
@@ -156,7 +156,11 @@ class HostedKernels:
 
     def version_of(self, kernel_name: str) -> str:
         """Return what tells one content of a kernelspec from another, as it was when it was last found."""
-        return self._versions.get(kernel_name, "")
+        return self._found.get(kernel_name, ("", ""))[0]
+
+    def program_of(self, kernel_name: str) -> str:
+        """Return the program in a kernelspec's command, as it was when it was last found; empty for an unknown one."""
+        return self._found.get(kernel_name, ("", ""))[1]
 
     def runs_elsewhere(self, kernel_name: str) -> bool:
         """Return whether a kernelspec's kernels run on other machines, as it was when it was last found."""

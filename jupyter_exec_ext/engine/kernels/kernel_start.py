@@ -199,6 +199,12 @@ class KernelStarter:
                 "when it is idle"
             ) from None
 
+    def add_setup(self, code: str, connection: KernelConnection | None) -> None:
+        """Have each kernel run more code of ours when it has started, and the present one now, if it is connected."""
+        self.setup_code = code if self.setup_code is None else f"{self.setup_code}\n{code}"
+        if connection is not None:
+            self.set_up(connection, code)
+
     def set_up(self, connection: KernelConnection, code: str, *, silent: bool = True) -> None:
         """Send code of ours. Not waited for: the kernel runs it before any later request."""
         # Not in the history, where the user would find code that is not theirs.

@@ -49,8 +49,7 @@ class SessionKernel:
         self.kernel: Kernel | None = None
         self.connection: KernelConnection | None = None
         self.starts = 0
-        self._starter = starter
-        self._log = log
+        self._starter, self._log = starter, log
         self._loop = asyncio.get_running_loop()
         self._answers_while_busy = False
         self._turn: asyncio.Lock | None = None
@@ -213,14 +212,15 @@ class SessionKernel:
 
     def adopt(self, setup_code: str | None, title: str, network: KernelNetwork | None) -> None:
         """Belong to a session from now on; a kernel of the warm pool is enlisted already. See `KernelStarter`."""
-        self._starter.aside = None
-        self._starter.network = network
+        self._starter.aside, self._starter.title, self._starter.network = None, title, network
         if self.kernel is not None:
             self._starter.serve_network(self.kernel)
-        self._starter.title = title
-        self._starter.setup_code = setup_code
-        if setup_code is not None and self.connection is not None:
-            self._starter.set_up(self.connection, setup_code)
+        if setup_code is not None:
+            self.add_setup(setup_code)
+
+    def add_setup(self, code: str) -> None:
+        """Have the kernel run more code of ours, now and each time that it has started."""
+        self._starter.add_setup(code, self.connection)
 
     def warm_up(self) -> None:
         """Have the connected kernel do once what takes longer the first time; its user sees nothing of it."""

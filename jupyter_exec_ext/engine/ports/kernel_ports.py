@@ -214,6 +214,9 @@ class KernelHost(Protocol):
     def version_of(self, kernel_name: str) -> str:
         """Return a digest of a kernelspec's content, as it was when it was last found."""
 
+    def program_of(self, kernel_name: str) -> str:
+        """Return the program in a kernelspec's command, as it was when it was last found; empty for an unknown one."""
+
     def runs_elsewhere(self, kernel_name: str) -> bool:
         """Return whether a kernelspec's kernels run on other machines, as it was when it was last found."""
 

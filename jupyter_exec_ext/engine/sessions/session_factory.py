@@ -40,6 +40,7 @@ from ..settings import EngineSettings
 from .live_session import LiveSession
 from .session_late_output import SessionLateOutput
 from .session_networks import SessionNetworks
+from .session_packages import READABLE_VARIABLE, PackagesPlan, SessionPackages
 from .session_registry import SessionRegistry
 from .token_ends import TokenEnds
 
@@ -67,6 +68,8 @@ class SessionPlan:
         What the kernel reaches by network rules.
     secrets : tuple of str
         Names of the secrets of which the kernel gets placeholders.
+    packages : PackagesPlan or None
+        Packages of the session's own.
     """
 
     spec: KernelSpecInfo
@@ -77,6 +80,7 @@ class SessionPlan:
     grant: KernelGrant | None = None
     network: NetworkAccess | None = None
     secrets: tuple[str, ...] = ()
+    packages: PackagesPlan | None = None
 
 
 class SessionFactory:
@@ -95,6 +99,7 @@ class SessionFactory:
         grants: GrantService,
         networks: SessionNetworks,
         secrets: SecretService,
+        packages: SessionPackages,
         locator: FileLocator,
         pool: KernelPool,
         resources: EngineResources,
@@ -112,6 +117,7 @@ class SessionFactory:
         self._grants = grants
         self._networks = networks
         self._secrets = secrets
+        self._packages = packages
         self._locator = locator
         self._pool = pool
         self._resources = resources
@@ -148,6 +154,9 @@ class SessionFactory:
             if taken := request.env.keys() & set(secrets):
                 raise InvalidRequest(f"'env' may not set {min(taken)!r}: it is a secret of the session")
             env |= await self._networks.environment(network, secrets)
+        packages = None if request.kernel_id is not None else await self._packages.plan(caller, spec)
+        if packages is not None and spec.isolation != "none":
+            env[READABLE_VARIABLE] = packages.readable
         limits = EffectiveLimits(self._settings, caller).session_limits()
         kind = None
         # A pooled kernel has started already, so it cannot get variables of the request.
@@ -164,7 +173,7 @@ class SessionFactory:
                 limits.process_limits,
                 secrets,
             )
-        return SessionPlan(spec, chosen.isolate, env, limits, kind, grant, network, secrets)
+        return SessionPlan(spec, chosen.isolate, env, limits, kind, grant, network, secrets, packages)
 
     def build(self, caller: Caller, request: SessionRequest, plan: SessionPlan, setup_code: str | None) -> LiveSession:
         """Return a registered session, with a pooled kernel or one that is yet to be started.
@@ -202,7 +211,10 @@ class SessionFactory:
             grant_id=None if plan.grant is None else plan.grant.id,
         )
         files = self._locator.files_of(record)
-        setups = [*filter(None, [setup_code]), *([change_directory_code(request.cwd)] if request.cwd else [])]
+        # Packages first: a sandboxed kernel finds their place by the directory in which it starts.
+        packages = None if plan.packages is None else self._packages.begin(record.id, plan.packages)
+        directory = change_directory_code(request.cwd) if request.cwd else None
+        setups = [code for code in (packages, setup_code, directory) if code]
         code = "\n".join(setups) if setups and spec.language == "python" and spec.isolation != "remote" else None
         kernel = ready or self._new_kernel(record, plan, files)
         network = None
@@ -224,6 +236,7 @@ class SessionFactory:
         if network is not None:
             network.on_wanted = lambda rules: live.note(wanted_rules=rules)
         live.on_end(partial(self._networks.end, record.id))
+        live.on_end(partial(self._packages.end, record.id))
         self.token_ends.follow_session(caller, live)
         if plan.grant is not None:
             live.on_end(self._grants.watch(plan.grant.id, partial(self._end_with_grant, live)))

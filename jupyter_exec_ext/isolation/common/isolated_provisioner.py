@@ -27,7 +27,17 @@ from .cgroup import sweep_once
 from .isolated_process import CleanupThread, IsolatedKernel, cleanup_thread, in_lasting_thread
 from .isolation_support import IsolationUnavailableError
 from .kernel_output import KernelOutput
-from .launch_request import CPU_VARIABLE, HOME, MEMORY_VARIABLE, SOCKET, SOCKETS, Launch, Limits, sandbox_environment
+from .launch_request import (
+    CPU_VARIABLE,
+    HOME,
+    MEMORY_VARIABLE,
+    READABLE_VARIABLE,
+    SOCKET,
+    SOCKETS,
+    Launch,
+    Limits,
+    sandbox_environment,
+)
 from .leftovers import base_directory, make_directory, new_link, private_directory, remove_directory
 from .visible_files import resolve_program, view_of
 
@@ -86,6 +96,7 @@ class IsolatedProvisioner(LocalProvisioner):
         self._private_directory: Path | None = None
         self._limits: Limits | None = None
         self._environment: dict[str, str] = {}
+        self._readable: list[str] = []
         self._work_directory = ""
 
     @default("max_memory_bytes")
@@ -150,6 +161,7 @@ class IsolatedProvisioner(LocalProvisioner):
         manager.transport = "ipc"
         manager.ip = str(self._socket_directory / SOCKET)
         chosen = await super().pre_launch(**kwargs)
+        self._readable = [path for path in chosen["env"].get(READABLE_VARIABLE, "").split(os.pathsep) if path]
         self._limits, given = self._limits_for(chosen["env"])
         self._environment = sandbox_environment(given, os.environ, self.env, self.kernel_spec.env, home=self.home)
         return chosen
@@ -180,7 +192,7 @@ class IsolatedProvisioner(LocalProvisioner):
                 cmd,
                 self._work_directory,
                 resource_directory=self.kernel_spec.resource_dir,
-                read_only=self.read_only,
+                read_only=[*self.read_only, *self._readable],
                 writable=self.writable,
                 secret=[str(base_directory())],
             ),

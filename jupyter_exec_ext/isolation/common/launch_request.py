@@ -137,6 +137,8 @@ class Launch:
 MEMORY_VARIABLE, CPU_VARIABLE = "JUPYTER_EXEC_MAX_MEMORY_BYTES", "JUPYTER_EXEC_MAX_CPU_SECONDS"
 #: Tells a sandbox to give its kernel a proxy's port. The value is the path of certificates, or empty.
 NETWORK_VARIABLE = "JUPYTER_EXEC_NETWORK"
+#: Names directories that an isolated kernel reads beside its others, separated by the system's separator of paths.
+READABLE_VARIABLE = "JUPYTER_EXEC_READABLE"
 #: Mark of an environment that the engine has chosen from the server's and the caller's variables.
 CHOSEN_MARK = "JUPYTER_EXEC_SESSION"
 

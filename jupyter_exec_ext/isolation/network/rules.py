@@ -138,12 +138,14 @@ def parse_rules(texts: Iterable[str], named_sets: Mapping[str, Sequence[str]] | 
         If a rule is not written as it must be, there is no such set, or there are too many rules.
     """
     found: dict[str, Rule] = {}
+    sets = {} if named_sets is None else named_sets
     for text in texts:
         if text.startswith("@"):
-            if text[1:] not in (named_sets or {}):
-                known = ", ".join(f"@{name}" for name in sorted(named_sets or {})) or "none"
-                raise RuleError(f"there is no set of rules {text[:80]!r}; the configuration has: {known}")
-            found.update((inner, parse_rule(inner)) for inner in (named_sets or {})[text[1:]])
+            try:
+                found.update((inner, parse_rule(inner)) for inner in sets[text[1:]])
+            except KeyError:
+                known = ", ".join(f"@{name}" for name in sorted(sets)) or "none"
+                raise RuleError(f"there is no set of rules {text[:80]!r}; the configuration has: {known}") from None
         else:
             found[text] = parse_rule(text)
     if len(found) > MAX_RULES:

@@ -68,6 +68,8 @@ export function limitName(trans: TranslationBundle, name: string): string {
       return trans.__('Shared directories, read-only');
     case 'devices':
       return trans.__('Devices');
+    case 'packages':
+      return trans.__('Packages of a session');
     case 'max_upload_bytes':
       return trans.__('Data sent to the network');
     case 'unseen_uploads':
@@ -85,6 +87,9 @@ export function limitName(trans: TranslationBundle, name: string): string {
 export function limitValue(trans: TranslationBundle, name: string, value: unknown, none: unknown): string {
   if (name === 'network' || name === 'mounts') {
     return name === 'network' ? networkWords(trans, value) : mountWords(trans, value);
+  }
+  if (name === 'packages') {
+    return value === 'install' ? trans.__('may be installed') : trans.__('none');
   }
   if (value === none) {
     return trans.__('no limit');

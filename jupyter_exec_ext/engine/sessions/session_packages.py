@@ -1,0 +1,117 @@
+"""Session packages: which sessions may install packages, and what their kernels are told of index and wheels."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...auth.caller import Caller
+from ...auth.policy import check_packages
+from ...auth.policy_parsing import INSTALL
+from ...errors import Conflict
+from ...models import KernelSpecInfo
+from ...protocol.kernel_preparation import packages_code
+from ...protocol.languages import normalize_language
+from ..packages.package_index import machine_index
+from ..packages.wheel_cache import WheelCache
+from ..settings import EngineSettings
+from .live_session import LiveSession
+
+#: Names directories that an isolated kernel reads, separated by the system's separator of paths.
+READABLE_VARIABLE = "JUPYTER_EXEC_READABLE"
+
+
+@dataclass(frozen=True, slots=True)
+class PackagesPlan:
+    """Packages of a session that is to be built.
+
+    Parameters
+    ----------
+    variables : dict
+        Variables of pip and uv inside its kernel.
+    readable : str
+        Value of `READABLE_VARIABLE`.
+    """
+
+    variables: dict[str, str]
+    readable: str
+
+
+class SessionPackages:
+    """Sessions that can install packages.
+
+    Attributes
+    ----------
+    cache : WheelCache
+        Wheels that the server has downloaded.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.cache = WheelCache(Path(settings.package_cache).absolute(), settings.package_cache_bytes)
+        self._settings = settings
+        self._sessions: set[str] = set()
+
+    async def plan(self, caller: Caller, spec: KernelSpecInfo) -> PackagesPlan | None:
+        """Return the packages of a session with a kernel of its own; None if the caller's policies give it none.
+
+        Without a policy, a session has none either until the first installation.
+        """
+        is_allowed = bool(caller.policies) and all(policy.packages == INSTALL for policy in caller.policies)
+        return await self._make_plan() if is_allowed and self._is_possible(spec.language, spec.isolation) else None
+
+    async def _make_plan(self) -> PackagesPlan:
+        await asyncio.to_thread(self.cache.prepare)
+        wheelhouse = self._settings.wheelhouse
+        places = [str(self.cache.wheels), *filter(None, [wheelhouse])]
+        variables = {"PIP_FIND_LINKS": " ".join(places), "UV_FIND_LINKS": ",".join(places)}
+        if wheelhouse:
+            variables |= {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}
+        else:
+            variables |= (await asyncio.to_thread(machine_index)).variables()
+        return PackagesPlan(variables, os.pathsep.join(places))
+
+    def _is_possible(self, language: str, isolation: str) -> bool:
+        return normalize_language(language) == "python" and isolation != "remote" and self._settings.session_directories
+
+    def begin(self, session_id: str, plan: PackagesPlan) -> str:
+        """Return the code by which a session's kernel gets its packages; the caller calls `end` afterwards."""
+        self._sessions.add(session_id)
+        return packages_code(str(self.directory(session_id)), plan.variables)
+
+    def directory(self, session_id: str) -> Path:
+        """Return the directory of a session."""
+        return Path(self._settings.work_root).absolute() / session_id
+
+    def end(self, session_id: str) -> None:
+        """Forget a session."""
+        self._sessions.discard(session_id)
+
+    async def require(self, caller: Caller, live: LiveSession) -> None:
+        """Make sure that a session can install packages.
+
+        Raises
+        ------
+        PolicyDenied
+            If a policy of the caller allows no packages.
+        Conflict
+            If the session's kernel can have none.
+        """
+        for policy in caller.policies:
+            check_packages(policy)
+        session = live.record
+        if session.id in self._sessions:
+            return
+        if session.attached or not self._is_possible(live.kernel.language, session.isolation):
+            raise Conflict(
+                "this session can have no packages of its own; sessions with a Python kernel of their own on this "
+                "server can"
+            )
+        if session.isolation != "none":
+            raise Conflict(
+                "this session's kernel was isolated without packages; make a session with a token whose policy has "
+                "packages = 'install'"
+            )
+        live.kernel.add_setup(self.begin(session.id, await self._make_plan()))
+        live.on_end(lambda: self.end(session.id))

@@ -1,0 +1,114 @@
+"""Packages of one session: a virtual environment in the session's directory, above the kernel's own packages.
+
+pip and uv install into it, upgrade in it and uninstall from it, as in any virtual environment. Requirements that the
+kernel's own environment meets are not installed again by pip, and nothing is ever written there.
+
+Read by ``protocol/kernel_preparation.py``. A kernel's environment need not have our package, and its Python may be
+older.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import site
+import subprocess
+import sys
+import types
+import venv
+from typing import Any
+
+DIRECTORY = ".exec-packages"
+#: Module by which the server's code finds `install`.
+MODULE = "jupyter_exec_packages"
+_KERNELS_OWN = "_kernel_environment.pth"
+
+
+class PackagesNotInstalled(Exception):
+    """pip or uv has failed; its own messages are printed before."""
+
+    # IPython calls a method of this name for the traceback that it shows.
+    def _render_traceback_(self) -> list[str]:
+        return [f"PackagesNotInstalled: {self}"]
+
+
+class _Builder(venv.EnvBuilder):
+    def setup_scripts(self, context: Any) -> None:
+        pass  # a session has no shell in which somebody would activate it
+
+
+def set_up(session_directory: str, environment: dict[str, str]) -> None:
+    """Make the virtual environment if it is missing, and have this process and its children use it.
+
+    Parameters
+    ----------
+    session_directory : str
+        The session's directory, as the server sees it. In a sandbox, it is the working directory of the start.
+    environment : dict
+        Variables for pip and uv, such as the index.
+    """
+    directory = session_directory if os.path.isdir(session_directory) else os.getcwd()
+    home = os.path.join(directory, DIRECTORY)
+    _Builder(symlinks=True).create(home)
+    packages = os.path.join(home, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
+    own = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
+    with open(os.path.join(packages, _KERNELS_OWN), "w", encoding="utf-8") as written:
+        written.writelines(f"import site; site.addsitedir({path!r})\n" for path in own)
+    python = os.path.join(home, "bin", "python")
+    os.environ.update(
+        environment,
+        VIRTUAL_ENV=home,
+        PATH=os.pathsep.join([os.path.join(home, "bin"), os.environ.get("PATH", os.defpath)]),
+        PYTHONPATH=os.pathsep.join(filter(None, [packages, os.environ.get("PYTHONPATH")])),
+        PIP_PYTHON=python,
+        PIP_DISABLE_PIP_VERSION_CHECK="1",
+        PIP_NO_INPUT="1",
+        UV_LINK_MODE="copy",  # its cache may be on another file system, which it would warn of
+    )
+    _make_importable(packages)
+
+    def install(requirements: list[str], wheels: list[str]) -> None:
+        """Install packages from wheels that the server has verified, without a network."""
+        _run_installer(python, requirements, wheels)
+        _make_importable(packages)
+
+    module: Any = types.ModuleType(MODULE)
+    module.install = install
+    sys.modules[MODULE] = module
+
+
+def _make_importable(packages: str) -> None:
+    """Put the session's packages first on the module path, with what their ``.pth`` files add."""
+    others = [path for path in sys.path if path != packages]
+    sys.path[:] = others
+    site.addsitedir(packages)
+    added = [path for path in sys.path if path not in others]
+    # An empty path stands for the working directory, whose modules come first everywhere.
+    start = 1 if others[:1] == [""] else 0
+    sys.path[:] = [*others[:start], *added, *others[start:]]
+    importlib.invalidate_caches()
+
+
+def _run_installer(python: str, requirements: list[str], wheels: list[str]) -> None:
+    uv = shutil.which("uv")
+    if importlib.util.find_spec("pip") is not None:
+        command = [python, "-m", "pip", "--isolated", "install", "--no-index", "--no-cache-dir", "--progress-bar=off"]
+        command += ["--no-warn-conflicts"]  # the search for them in all packages takes half a second
+        command += [f"--find-links={wheel}" for wheel in wheels]
+        command += ["--", *requirements]
+    elif uv is not None:
+        command = [uv, "pip", "install", "--no-config", "--offline", "--no-deps", "--", *wheels]
+    else:
+        raise PackagesNotInstalled("the kernel's environment has neither pip nor uv")
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PIP_CONFIG_FILE": os.devnull},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+    )
+    print(done.stdout.decode("utf-8", "replace"), end="")
+    if done.returncode:
+        raise PackagesNotInstalled(f"{', '.join(requirements)}: the installer has ended with {done.returncode}")
