@@ -24,9 +24,11 @@ from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
 from jupyter_exec_ext.auth.policy_parsing import (
     MAX_COUNT,
     MAX_PATTERNS,
+    MAX_POLICY_SECRETS,
     MAX_SECONDS,
     MAX_TEXT,
     MAY_BE_ZERO,
+    SECRET_NAME,
     policy_to_json,
 )
 from jupyter_exec_ext.auth.scopes import SCOPES
@@ -103,6 +105,9 @@ def openapi_limits() -> str:
             lowest = 0 if field.name in MAY_BE_ZERO else 1
             kind = kind.replace("string", f"string, minLength: 1, maxLength: {MAX_TEXT}")
             kind = kind.replace("array", f"array, maxItems: {MAX_PATTERNS}")
+            if field.name == "secrets":
+                name = f'{{type: string, pattern: "^{SECRET_NAME.pattern}$"}}'
+                kind = f"type: array, maxItems: {MAX_POLICY_SECRETS}, items: {name}"
             kind += {
                 "int | None": f", minimum: {lowest}, maximum: {MAX_COUNT}",
                 "float | None": f", exclusiveMinimum: 0, maximum: {MAX_SECONDS:.0f}",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -53,6 +54,7 @@ CASES |= dict.fromkeys(["createSession", "runCode", "saveNotebook", "uploadFile"
 FEWEST_CASES = 20
 # The hosts differ only in who may come in and in what they keep, so the second one gets fewer.
 SHARE = {"server": 2, "gateway": 1}
+SECRET_HEADER = r"[A-Za-z0-9-]+:[^{}]*\{\}[^{}]*"
 FILES = ["a.txt", "b.bin", "c", "dir/d.txt", "%C3%A9"]
 # Values of headers that nobody would come upon by chance.
 HEADERS = {
@@ -153,6 +155,12 @@ class World:
             self._token = mint(self._host).id
         return self._token
 
+    def secret(self) -> str:
+        """Return the name of a secret that is there."""
+        body = {"value": "a-long-value", "hosts": ["a.example"], "header": "X-Key: {}"}
+        self.call("PUT", "/secrets/FUZZ", json=body)
+        return "FUZZ"
+
     def grant(self) -> str:
         """Return the id of a grant that can be ended."""
         grants = self.call("GET", "/grants")["grants"]
@@ -233,6 +241,8 @@ def aim(case: Any, world: World, rng: random.Random) -> None:
             path["token_id"] = world.token()
         if "grant_id" in path and rng.random() < 0.9:
             path["grant_id"] = world.grant()
+        if "secret_name" in path and (operation == "setSecret" or rng.random() < 0.9):
+            path["secret_name"] = world.secret()
         if "path" in path and rng.random() < 0.5:
             path["path"] = rng.choice(FILES)
     for name, values in HEADERS.get(operation, {}).items():
@@ -253,6 +263,12 @@ def aim(case: Any, world: World, rng: random.Random) -> None:
         # It goes with none of the others, and most sessions are to be made.
         for name in ("kernel_id",) if rng.random() < 0.8 else ("kernel_name", "env", "cwd"):
             body.pop(name, None)
+    if operation == "setSecret":  # which headers there may be, and which names hosts have, goes beyond a schema
+        hosts = body.get("hosts")
+        if isinstance(hosts, list) and 0 < len(hosts) <= 10 and all(isinstance(host, str) for host in hosts):
+            body["hosts"] = ["a.example", "b.example:8443"]
+        if re.fullmatch(SECRET_HEADER, str(body.get("header"))):
+            body["header"] = "X-Key: {}"
     if operation == "createGrant":
         for name, there in (("token_id", world.token()), ("kernel_id", world.notebooks_kernel)):
             if isinstance(body.get(name), str) and 1 <= len(body[name]) <= 256 and rng.random() < 0.9:

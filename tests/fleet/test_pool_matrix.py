@@ -45,7 +45,7 @@ USERS: dict[str, dict[str, Any]] = {
 }
 ADMIN = Access(None, "read", owner_only=True)
 #: Paths of servers that a pool does not have, or has for the Hub's administrators.
-NOT_SERVED = ("/drain", "/grants", "/events")
+NOT_SERVED = ("/drain", "/grants", "/events", "/secret")
 OWN = {"/load", "/approvals", "/approvals/{execution_id}"}
 ACA_RUN = "exec/aca/executions?identifier=agent&api-version=2025-10-02-preview"
 ACA_CODES = {"Unauthorized": "unauthenticated", "Forbidden": "missing_scope"}

@@ -78,10 +78,11 @@ class SecretService:
         async with self._turn:
             existing = next((secret for secret in await self._store.list() if secret.name == name), None)
             now = utc_timestamp(time.time())
+            hosts = existing.hosts if existing and request.hosts is None else request.hosts or ()
             secret = Secret(
                 name,
-                tuple(dict.fromkeys(request.hosts or (existing.hosts if existing else ()))),
-                request.header or (existing.header if existing else ""),
+                tuple(dict.fromkeys(hosts)),
+                existing.header if existing and request.header is None else request.header or "",
                 existing.created_at if existing else now,
                 now,
             )
@@ -178,10 +179,12 @@ def _network_secret(secret: Secret, value: str, placeholder: str) -> NetworkSecr
 def _check(secret: Secret, value: str) -> None:
     if not secret.hosts or not secret.header:
         raise InvalidRequest(
-            f"the secret {secret.name} is new, so it needs 'hosts' and a 'header', such as 'Authorization: Bearer {{}}'"
+            f"the secret {secret.name} needs 'hosts' and a 'header', such as 'Authorization: Bearer {{}}'"
         )
     if len(secret.hosts) > MAX_HOSTS:
         raise InvalidRequest(f"'hosts' may have at most {MAX_HOSTS} hosts")
+    if value != value.strip():
+        raise InvalidRequest(f"the value of {secret.name} has spaces around it; leave them out")
     try:
         _network_secret(secret, value, *placeholders("", [secret.name]).values())
     except RuleError as error:

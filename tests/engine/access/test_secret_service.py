@@ -62,6 +62,7 @@ def test_limits_of_a_token_narrow_the_secrets() -> None:
         ("JUPYTER_TOKEN", {}, "cannot be the name of a secret"),
         ("A", {"hosts": None}, "needs 'hosts' and a 'header'"),
         ("A", {"header": None}, "needs 'hosts' and a 'header'"),
+        ("A", {"hosts": []}, "needs 'hosts' and a 'header'"),
         ("A", {"hosts": [f"a{n}.test" for n in range(11)]}, "at most 10 hosts"),
         ("A", {"hosts": ["*.test"]}, "not the name of a host"),
         ("A", {"hosts": ["https://a.test"]}, "has the port"),
@@ -71,6 +72,7 @@ def test_limits_of_a_token_narrow_the_secrets() -> None:
         ("A", {"header": "Host: {}"}, "needs a header such as"),
         ("A", {"header": "X: {}\r\nY: 1"}, "characters that a header cannot carry"),
         ("A", {"value": "tiny"}, "is too short"),
+        ("A", {"value": " spaces-around "}, "has spaces around it"),
         ("A", {"value": "two\nlines-of-it"}, "characters that a header cannot carry"),
         ("A", {"value": "Umläute-sind-drin"}, "characters that a header cannot carry"),
     ],
@@ -90,6 +92,9 @@ async def test_secret_keeps_hosts_and_header_with_a_new_value(engine: ExecEngine
     second = await engine.secrets.put(ME, "A", SecretRequest(VALUE + "2"))
     assert (second.hosts, second.header, second.created_at) == (first.hosts, HEADER, first.created_at)
     assert (await engine.secrets.get("A")).changed_at == second.changed_at
+    for request in (SecretRequest(VALUE, hosts=[]), SecretRequest(VALUE, header="")):
+        with pytest.raises(InvalidRequest, match="needs 'hosts'"):
+            await engine.secrets.put(ME, "A", request)
     await engine.secrets.delete(ME, "A")
     for missing in (engine.secrets.delete(ME, "A"), engine.secrets.get("A")):
         with pytest.raises(SecretNotFound):
