@@ -12,7 +12,7 @@ import pytest
 
 from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.engine.kernels import process_limits
-from jupyter_exec_ext.engine.sessions import session_networks
+from jupyter_exec_ext.engine.sessions import session_networks, session_packages
 from jupyter_exec_ext.errors import IsolationRequired
 from jupyter_exec_ext.isolation.common import launch_request
 from jupyter_exec_ext.store.audit_table import AuditReader
@@ -120,6 +120,7 @@ def test_names_by_which_limits_travel_are_the_same_on_both_sides() -> None:
         launch_request.CPU_VARIABLE,
     )
     assert session_networks.NETWORK_VARIABLE == launch_request.NETWORK_VARIABLE
+    assert session_packages.READABLE_VARIABLE == launch_request.READABLE_VARIABLE
 
 
 def test_more_than_there_is_is_refused_and_the_reason_told(host: Host) -> None:

@@ -58,7 +58,7 @@ class SessionPackages:
 
         Without a policy, a session has none either until the first installation.
         """
-        is_allowed = bool(caller.policies) and all(policy.packages == INSTALL for policy in caller.policies)
+        is_allowed = bool(caller.bounds) and all(policy.packages == INSTALL for policy in caller.policies)
         return await self._make_plan() if is_allowed and self._is_possible(spec.language, spec.isolation) else None
 
     async def _make_plan(self) -> PackagesPlan:
