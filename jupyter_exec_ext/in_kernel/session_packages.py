@@ -64,6 +64,7 @@ def set_up(session_directory: str, environment: dict[str, str]) -> None:
         PIP_PYTHON=python,
         PIP_DISABLE_PIP_VERSION_CHECK="1",
         PIP_NO_INPUT="1",
+        UV_PYTHON=python,  # `python -m uv` prefers the Python that runs it to the virtual environment
         UV_LINK_MODE="copy",  # its cache may be on another file system, which it would warn of
     )
     _make_importable(packages)

@@ -32,6 +32,7 @@ FEATURES = (
     "search",
     "jupyter",  # exec/jupyter
     "ports",
+    "packages",
 )
 
 
