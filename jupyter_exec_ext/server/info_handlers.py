@@ -72,6 +72,7 @@ class InfoHandler(ExecHandler):
         more = {
             "mcp": is_installed(),
             "network": not missing_libraries(),
+            "secrets": not missing_libraries(),
             "jupyter.token-in-url": self.services.allow_token_in_url,
         }
         return [*FEATURES, *(name for name, is_there in more.items() if is_there)]

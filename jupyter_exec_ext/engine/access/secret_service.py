@@ -154,7 +154,8 @@ class SecretService:
                 _deny(policies, name, f"it does not exist; its owner can run 'jupyter exec secret set {name}'")
             secret = found[name][0]
             if not any(decide(access, Target(*parse_authority(host, 443))).is_allowed for host in secret.hosts):
-                _deny(policies, name, f"no network rule allows {secret.hosts[0]}; add it to the policy's 'network'")
+                remedy = "add it to 'network', or leave the secret out"
+                _deny(policies, name, f"no network rule allows {secret.hosts[0]}; {remedy}")
             header = secret.header.partition(":")[0].lower()
             for host in secret.hosts:
                 if owners.setdefault((host, header), name) != name:

@@ -64,6 +64,8 @@ export function limitName(trans: TranslationBundle, name: string): string {
       return trans.__('Lifetime of a token');
     case 'network':
       return trans.__('Network');
+    case 'secrets':
+      return trans.__('Secrets that the code uses and cannot read');
     case 'mounts':
       return trans.__('Shared directories, read-only');
     case 'devices':
