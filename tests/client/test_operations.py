@@ -18,6 +18,7 @@ from jupyter_exec_ext.client.api.execution_operations import (
 from jupyter_exec_ext.client.api.file_transfers import FilesApi
 from jupyter_exec_ext.client.api.operations import ExecApi
 from jupyter_exec_ext.client.api.request_exchange import RetryPolicy
+from jupyter_exec_ext.client.api.secret_operations import put_secret
 from jupyter_exec_ext.client.api.steps import (
     AskInput,
     CloseStream,
@@ -620,3 +621,9 @@ def test_retry_pauses_grow_and_are_bounded() -> None:
     assert 1.0 <= pauses(30) <= 2.0
     assert policy.pause(0, "99999").seconds == 60.0
     assert policy.pause(0, "tomorrow").seconds <= 0.1
+
+
+def test_request_with_a_secret_does_not_show_it() -> None:
+    step = next(put_secret("API_TOKEN", "hidden-value", ["a.example"], "X-Key: {}", RetryPolicy(0)))
+    assert isinstance(step, Request) and step.json["value"] == "hidden-value"
+    assert "hidden-value" not in repr(step)

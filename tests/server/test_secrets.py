@@ -15,6 +15,7 @@ import pytest
 
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient
 from jupyter_exec_ext.errors import Conflict, InvalidRequest, OwnerOnly, SecretNotFound
+from jupyter_exec_ext.server.routes import ROUTES
 from tests.support.bearers import Bearer, mint, owner_of
 from tests.support.hosts import Host, clean_environment, running_host
 
@@ -160,10 +161,18 @@ def test_key_file_that_others_can_read_is_a_conflict_with_the_remedy(place: Host
         key.chmod(0o600)
 
 
-def test_neither_log_nor_files_of_the_server_have_a_value(place: Host, boss: Bearer) -> None:
-    boss.call("PUT", "/secrets/API_TOKEN", json=FULL)
-    boss.call("PUT", "/secrets/API_TOKEN", json={**FULL, "more": VALUE})
-    boss.call("PUT", "/secrets/API_TOKEN", data=json.dumps(FULL)[:-1])
+def test_neither_answers_nor_log_nor_files_of_the_server_have_a_value(place: Host, boss: Bearer) -> None:
+    broken = {"data": json.dumps(FULL)[:-1], "headers": {"Content-Type": "application/json"}}
+    answers = [
+        boss.call("PUT", "/secrets/API_TOKEN", **options)
+        for options in ({"json": FULL}, {"json": {**FULL, "more": VALUE}}, {"json": {**FULL, "header": "x"}}, broken)
+    ]
+    assert [answer.status_code for answer in answers] == [200, 400, 400, 400]
+    paths = [route.path for route in ROUTES if "GET" in route.methods and "{" not in route.path]
+    paths = [path for path in paths if path not in ("/events", "/executions")]  # the feed has no end
+    answers += [boss.call("GET", path) for path in [*paths, "/executions?query=value", "/secrets/API_TOKEN"]]
+    assert {answer.status_code for answer in answers[4:]} == {200}
+    assert [answer.url for answer in answers if VALUE in answer.text] == []
     assert VALUE not in place.log_text()
     files = [path for path in place.home.rglob("*") if path.is_file()]
     assert any(path.name == "secrets.key" for path in files)

@@ -44,9 +44,9 @@ class Request:
     path : str
         The path below the server's base URL.
     json : JSON value, optional
-        The body.
+        The body; `repr` leaves it out, as it does the headers, since they may hold a secret.
     headers : mapping
-        Additional headers; `repr` leaves them out, since they may hold a secret.
+        Additional headers.
     read_timeout_seconds : float
         Timeout between two pieces of the answer.
     total_seconds : float, optional
@@ -55,7 +55,7 @@ class Request:
 
     method: str
     path: str
-    json: Any = None
+    json: Any = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     read_timeout_seconds: float = 60.0
     total_seconds: float | None = None
