@@ -76,7 +76,7 @@ def read_policies(
             raise InvalidRequest(f"policy {name!r}: must be an object with the fields of a policy")
         try:
             policies[name] = replace(_read(_base(data, name), _without_base(data)), name=name)
-            _check_network(policies[name], network_sets or {})
+            _check_network(policies[name], {} if network_sets is None else network_sets)
         except InvalidRequest as error:
             raise InvalidRequest(f"policy {name!r}: {error.message}") from None
     return policies

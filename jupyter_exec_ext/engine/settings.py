@@ -313,7 +313,7 @@ def configured_policies(
         names the file without its directory, since it is sent to callers.
     """
     file = Path(policy_file)
-    sets = network_sets or {}
+    sets = {} if network_sets is None else network_sets
     known = _checked(file.name, _read(file), sets) if policy_file else dict(BUILT_IN)
     configured = _checked("ExecEngine.policies", policies, sets)
     known.update({name: configured[name] for name in policies})

@@ -9,6 +9,7 @@ import pytest
 
 from jupyter_exec_ext.engine.packages import package_index
 from jupyter_exec_ext.engine.packages.package_index import NamedSets, PackageIndex, index_in, machine_index
+from jupyter_exec_ext.engine.settings import configured_policies
 from jupyter_exec_ext.isolation.network.rules import RuleError, parse_rules
 
 _LINES = [
@@ -49,6 +50,8 @@ def test_rules_name_hosts_and_ports_and_are_valid() -> None:
 def test_set_of_packages_is_the_machines_index_unless_it_is_configured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(package_index, "machine_index", lambda: PackageIndex("https://index.example/simple"))
     assert [rule.text for rule in parse_rules(["@packages"], NamedSets())] == ["index.example"]
+    policies = {"p": {"isolation": "sandbox", "network": ["@packages"]}}
+    assert configured_policies(policies, "", network_sets=NamedSets())["p"].network == ("@packages",)
     configured = NamedSets({"packages": ["a.example"]})
     assert [rule.text for rule in parse_rules(["@packages"], configured)] == ["a.example"]
     with pytest.raises(RuleError, match="@other"):

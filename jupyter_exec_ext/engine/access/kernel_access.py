@@ -140,7 +140,7 @@ class KernelAccess:
         if caller.bounds and not self._settings.allow_unprotected_tokens:
             # The weakest level will do. Code without isolation can read the server's own token.
             levels.append(_LOCAL_LEVELS[-1])
-        has_rules = access_within(caller.policies, self._settings.network_sets) is not None
+        has_rules = access_within(caller.policies, self._settings.rule_sets) is not None
         if has_rules:
             levels.append(_LOCAL_LEVELS[0])
         elif any(policy.network == NO_NETWORK for policy in caller.policies):
