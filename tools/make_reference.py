@@ -43,6 +43,7 @@ _PART = re.compile(
 )
 _YAML_TYPES = {
     "tuple[str, ...]": "type: array, items: {type: string}",
+    "tuple[tuple[str, str], ...]": "type: object, additionalProperties: {type: string}",
     "int | None": 'type: [integer, "null"]',
     "float | None": 'type: [number, "null"]',
     "bool": "type: boolean",
@@ -76,6 +77,8 @@ def _shown(value: Any, unset: str) -> str:
         return unset
     if isinstance(value, list):
         return ", ".join(f"`{item}`" for item in value) or "none"
+    if isinstance(value, dict):
+        return str(value) if value else "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -30,9 +30,7 @@ class Policy:
 
     name: str = "default"
     kernelspecs: tuple[str, ...] = _limit(("*",), "names (with `*`) of the kernelspecs that may be used")
-    isolation: str = _limit(
-        "none", "the least isolation that kernels must have: `none`, `landlock`, `sandbox` or `remote`"
-    )
+    isolation: str = _limit("none", "the least isolation of kernels: `none`, `landlock`, `sandbox` or `remote`")
     network: str | tuple[str, ...] | None = _limit(
         None,
         "the network of isolated kernels: `none` (the default), or a list of rules, which need the isolation "
@@ -46,6 +44,8 @@ class Policy:
     packages: str | None = _limit(
         None, "`install` lets sessions install packages of their own, which end with them", unset="no packages"
     )
+    mounts: tuple[tuple[str, str], ...] = _limit((), "directories that sandboxed kernels read, by their paths inside")
+    devices: tuple[str, ...] = _limit((), "devices that sandboxed kernels use: `nvidia:0`, `dri` or a path in `/dev`")
     max_sessions: int | None = _limit(5, "sessions at once")
     max_open_executions: int | None = _limit(50, "executions that are queued or running at once, in all sessions")
     max_executions_per_minute: int | None = _limit(120, "executions accepted within any 60 seconds")

@@ -24,16 +24,14 @@ from .approval_patterns import (
     TRIGGERS,
     ApprovalRule,
 )
-from .policy import BUILT_IN, Policy, matches
+from .path_grants import read_devices, read_mounts
+from .policy import BUILT_IN, Policy
+from .policy_narrowing import FLAG_FIELDS, HOST_NETWORK, NO_NETWORK, PATTERN_FIELDS, exceeds
 
 BASE_FIELD = "base"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_PATTERNS = ("kernelspecs", "env")
-#: Values of the field ``network`` that are no rules.
-NO_NETWORK, HOST_NETWORK = "none", "host"
 #: Value of the field ``packages``.
 INSTALL = "install"
-_FLAGS = ("attach", "unseen_uploads", "allow_comms", "approve_in_client")
 _APPROVAL_FIELDS = ("when", "modules", "pattern", "timeout_seconds")
 # The types are strings because of `from __future__ import annotations`.
 _SECONDS = tuple(f.name for f in fields(Policy) if f.type == "float | None")
@@ -77,6 +75,7 @@ def read_policies(
         try:
             policies[name] = replace(_read(_base(data, name), _without_base(data)), name=name)
             _check_network(policies[name], {} if network_sets is None else network_sets)
+            _check_grants(policies[name])
         except InvalidRequest as error:
             raise InvalidRequest(f"policy {name!r}: {error.message}") from None
     return policies
@@ -123,7 +122,7 @@ def read_limits(limits: Any, outer: Policy) -> Policy:
     except InvalidRequest as error:
         raise InvalidRequest(f"'limits': {error.message}") from None
     for name in limits:
-        if _exceeds(name, getattr(inner, name), getattr(outer, name)):
+        if exceeds(name, getattr(inner, name), getattr(outer, name)):
             raise TokenTooBroad(
                 f"'limits' has more for {name!r} than the policy {outer.name!r} allows: {policy_to_json(outer)[name]!r}"
             )
@@ -138,6 +137,7 @@ def narrowed(policy: Policy, limits: Mapping[str, Any]) -> Policy:
 def policy_to_json(policy: Policy) -> dict[str, Any]:
     """Return a policy in the form of the configuration."""
     data = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(policy).items()}
+    data["mounts"] = dict(policy.mounts)
     rule = policy.approval
     if rule.mode == MATCHING:
         data["approval"] = {
@@ -175,16 +175,16 @@ def unknown_name(noun: str, name: Any, known: Sequence[str]) -> str:
 
 
 def _reader(name: str) -> Callable[[str, Any], Any]:
-    if name in _PATTERNS:
+    if name in PATTERN_FIELDS:
         return _patterns
     if name in _SECONDS:
         return _seconds
     if name in _COUNTS:
         return _count
-    if name in _FLAGS:
+    if name in FLAG_FIELDS:
         return _flag
     readers = {"isolation": _isolation, "approval": _approval, "network": _network, "secrets": _secrets}
-    return {**readers, "packages": _packages}[name]
+    return {**readers, "packages": _packages, "mounts": read_mounts, "devices": read_devices}[name]
 
 
 def _patterns(name: str, value: Any) -> tuple[str, ...]:
@@ -270,6 +270,13 @@ def _check_network(policy: Policy, network_sets: Mapping[str, Sequence[str]]) ->
         raise InvalidRequest(f"'network': {error}") from None
 
 
+def _check_grants(policy: Policy) -> None:
+    field = "mounts" if policy.mounts else "devices"
+    if (policy.mounts or policy.devices) and policy.isolation != "sandbox":
+        # Landlock shows directories at their own paths only, and cannot hide devices. Without isolation all is seen.
+        raise InvalidRequest(f"{field!r} needs the isolation 'sandbox', and this policy has {policy.isolation!r}")
+
+
 def _flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise InvalidRequest(f"{name!r} must be true or false")
@@ -309,41 +316,3 @@ def _pattern(name: str, value: Any) -> str:
     except (re.error, ValueError, OverflowError, RecursionError) as error:  # OverflowError: `a{4294967295}`
         raise InvalidRequest(f"{name!r}: 'pattern' is not a regular expression: {error}") from None
     return str(value)
-
-
-# --- narrowing -----------------------------------------------------------------------------------------------------
-
-
-def _exceeds(name: str, inner: Any, outer: Any) -> bool:
-    """Return whether `inner` allows more than `outer`, to report a probable mistake.
-
-    Enforcement does not depend on this check, because both policies apply.
-    """
-    if name in _PATTERNS:
-        # A narrower pattern, such as `ab*` below `a*`, is refused, too: it is not worth an algebra of patterns.
-        return not all("*" in outer or pattern in outer or _names_one_of(pattern, outer) for pattern in inner)
-    if name == "isolation":
-        return ISOLATION_LEVELS.index(inner) < ISOLATION_LEVELS.index(outer)
-    if name in _FLAGS:
-        return bool(inner and not outer)
-    if name == "secrets":
-        return not set(inner) <= set(outer)
-    if name == "network":
-        return not _is_narrower_network(inner, outer)
-    if name == "packages":
-        return inner is not None and outer is None
-    # Rules cannot be compared. Both apply, so the inner one can only add questions.
-    if name == "approval":
-        return False
-    return outer is not None and (inner is None or inner > outer)
-
-
-def _is_narrower_network(inner: Any, outer: Any) -> bool:
-    # As for patterns: rules have to be among the outer ones, word for word.
-    if isinstance(inner, tuple):
-        return isinstance(outer, tuple) and set(inner) <= set(outer)
-    return inner in (None, NO_NETWORK) or inner == outer
-
-
-def _names_one_of(pattern: str, patterns: tuple[str, ...]) -> bool:
-    return "*" not in pattern and matches(pattern, patterns)

@@ -13,6 +13,7 @@ from typing import Any
 from packaging.requirements import Requirement
 
 from .common_options import add_command
+from .messages import UsageError
 from .server_choice import add_server_options
 
 _DISTRIBUTION = "jupyter-exec-ext"
@@ -49,6 +50,9 @@ def add_doctor_command(commands: Any) -> None:
     parser = add_command(commands, "doctor", "check the installation, and say what to do about what is wrong", doctor)
     parser.add_argument("-v", "--verbose", action="store_true", help="show what is in place as well")
     parser.add_argument("--json", action="store_true", help="print all results as one JSON object")
+    parser.add_argument(
+        "--devices", action="store_true", help="check this machine's GPUs for sandboxes, and nothing else"
+    )
     add_server_options(parser, None, "only this machine is checked")
 
 
@@ -56,6 +60,14 @@ def doctor(args: argparse.Namespace) -> int:
     """Print the findings and a summary; return 1 if any check has failed."""
     report = _Report(is_verbose=args.verbose, is_json=args.json)
     at_server = any(where is not None for where in (args.server, args.hub, args.binder, args.docker))
+    if args.devices:
+        if at_server:
+            raise UsageError("--devices is about this machine; leave out the server")
+        from .doctor_devices import check_devices
+
+        report.add(check_devices())
+        report.print_end()
+        return 1 if report.count("FAIL") else 0
     if not at_server:  # a missing package is reported before the other checks import it
         report.add(_check_packages())
     # Imported now: other commands must not wait for Jupyter Server and jupyter_client.

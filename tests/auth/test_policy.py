@@ -108,6 +108,8 @@ KEPT_BY_THE_ENGINE = {
     "network",  # in tests/engine/access/test_network_rules.py
     "secrets",  # in tests/engine/access/test_secret_service.py
     "max_upload_bytes",  # in tests/isolation/network
+    "mounts",  # in tests/server/test_grants.py
+    "devices",  # in tests/server/test_grants.py
 }
 
 

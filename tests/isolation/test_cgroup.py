@@ -71,6 +71,18 @@ def test_version_2_has_a_group_at_another_place_if_the_best_one_allows_none(
     assert made(tmp_path) == {"server/own": PIDS}
 
 
+def test_version_1_refuses_devices_that_are_not_granted(tmp_path: Path, tree: Tree) -> None:
+    tree("3:devices:/a\n2:pids:/\n")
+    (tmp_path / "devices" / "a").mkdir(parents=True)
+    (tmp_path / "pids").mkdir()
+    assert new_group(None, 10) is not None
+    assert made(tmp_path) == {"pids": PIDS}  # without granted devices, no further group
+    assert new_group(None, 10, ["/dev/zero"]) is not None
+    (group,) = (tmp_path / "devices" / "a").iterdir()
+    assert (group / "devices.deny").read_text() == "a"
+    assert (group / "devices.allow").read_text() == "c 1:5 rwm"  # the last one that was written
+
+
 def test_version_1_has_a_group_for_each_hierarchy(tmp_path: Path, tree: Tree) -> None:
     tree("3:pids:/a\n2:memory:/b\n1:name=systemd:/\n0::/\n")
     (tmp_path / "pids" / "a").mkdir(parents=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...auth.caller import Caller
 from ...auth.policy import check_attach, check_kernel, check_kernel_name
-from ...auth.policy_parsing import NO_NETWORK
+from ...auth.policy_narrowing import NO_NETWORK
 from ...auth.scopes import require_scope
 from ...errors import Conflict, IsolationRequired, KernelSpecNotFound, MissingScope, PolicyDenied
 from ...models import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest
@@ -16,6 +16,7 @@ from ..kernels.provisioners import ISOLATABLE, level_by_name, why_unavailable
 from ..ports import KernelHost
 from ..settings import EngineSettings
 from .caller_limits import EffectiveLimits
+from .granted_paths import grants_within
 from .network_rules import access_within
 
 UNPROTECTED = (
@@ -141,17 +142,18 @@ class KernelAccess:
             # The weakest level will do. Code without isolation can read the server's own token.
             levels.append(_LOCAL_LEVELS[-1])
         has_rules = access_within(caller.policies, self._settings.rule_sets) is not None
-        if has_rules:
+        needs_sandbox = has_rules or bool(grants_within(caller.policies))
+        if needs_sandbox:
             levels.append(_LOCAL_LEVELS[0])
         elif any(policy.network == NO_NETWORK for policy in caller.policies):
             levels.append(_LOCAL_LEVELS[-1])
         least = max(levels, key=ISOLATION_LEVELS.index)
         if _has(spec.isolation, least):
             await self._require_provisioner_works(spec)
-            if has_rules and spec.isolation != _LOCAL_LEVELS[0]:
+            if needs_sandbox and spec.isolation != _LOCAL_LEVELS[0]:
                 raise IsolationRequired(
-                    f"the kernel {spec.name!r} runs elsewhere, where the network rules of the policy cannot hold; "
-                    "choose a kernelspec of this machine"
+                    f"the kernel {spec.name!r} runs elsewhere, where the network rules, mounts and devices of the "
+                    "policy cannot hold; choose a kernelspec of this machine"
                 )
             return ChosenKernel(spec)
         problems = []

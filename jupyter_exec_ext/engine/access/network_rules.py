@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...auth.policy import Policy, least
-from ...auth.policy_parsing import HOST_NETWORK
+from ...auth.policy_narrowing import HOST_NETWORK
 from ...errors import InvalidRequest
 from ...isolation.network.control_messages import NetworkRequest
 from ...isolation.network.network_access import NetworkAccess, RuleSet, Target, decide

@@ -22,6 +22,7 @@ from ...protocol.run_environment import change_directory_code
 from ...system.marked_processes import MARK
 from ..access.caller_limits import Admission, EffectiveLimits, SessionLimits
 from ..access.grant_service import GrantService
+from ..access.granted_paths import grants_within
 from ..access.kernel_access import KernelAccess
 from ..access.secret_service import SecretService
 from ..access.token_watch import TokenWatch
@@ -149,6 +150,8 @@ class SessionFactory:
         env = kernel_environment(inherited, request.env, caller_names=self._settings.caller_env)
         network = None if request.kernel_id is not None else self._networks.access_of(caller)
         secrets: tuple[str, ...] = ()
+        if request.kernel_id is None:
+            env |= grants_within(caller.policies)
         if network is not None:
             secrets = await self._secrets.load(tuple(caller.policies), network)
             if taken := request.env.keys() & set(secrets):

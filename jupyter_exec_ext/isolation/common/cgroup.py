@@ -17,7 +17,7 @@ import re
 import secrets
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from itertools import chain
@@ -28,7 +28,9 @@ from .leftovers import is_gone, own_name, sweep
 ROOT = Path("/sys/fs/cgroup")
 _OWN_GROUPS = Path("/proc/self/cgroup")
 _PREFIX = "jex-"
-_CONTROLLERS = frozenset({"pids", "memory", "cpu"})
+_CONTROLLERS = frozenset({"pids", "memory", "cpu", "devices"})
+# Nodes of each sandbox: null, zero, full, random, urandom, tty, ptmx and terminals.
+_COMMON_DEVICES = ("1:3", "1:5", "1:7", "1:8", "1:9", "5:0", "5:2", "136:*")
 _REMOVE_SECONDS, _REMOVE_POLL_SECONDS = 5.0, 0.002
 _OF_SERVER = re.compile(rf"{_PREFIX}(\d+-\d+-\d+)-[0-9a-f]+")
 
@@ -60,11 +62,17 @@ class ControlGroup:
             _remove(directory)
 
 
-def new_group(memory_bytes: int | None, processes: int) -> ControlGroup | None:
-    """Return a new group with as many of these limits as the system allows; None if it allows none."""
-    wanted = {"pids": processes, "cpu": 0}
+def new_group(memory_bytes: int | None, processes: int, devices: Sequence[str] = ()) -> ControlGroup | None:
+    """Return a new group with as many of these limits as the system allows; None if it allows none.
+
+    With `devices`, version 1 also refuses all other devices. Version 2 has programs for that instead of files; there
+    the nodes that a sandbox sees are the only limit.
+    """
+    wanted: dict[str, int | Sequence[str]] = {"pids": processes, "cpu": 0}
     if memory_bytes is not None:
         wanted["memory"] = memory_bytes
+    if devices:
+        wanted["devices"] = devices
     made: list[Path] = []
     # One group of each hierarchy, since a process can be in only one.
     for places in _cgroup_hierarchies():
@@ -78,7 +86,7 @@ def new_group(memory_bytes: int | None, processes: int) -> ControlGroup | None:
     return ControlGroup(made) if made else None
 
 
-def _make_group(parent: Path, limits: Mapping[str, int]) -> Path | None:
+def _make_group(parent: Path, limits: Mapping[str, int | Sequence[str]]) -> Path | None:
     """Return a new group with limits; None if the server may not make it here."""
     directory = parent / f"{_PREFIX}{own_name()}-{secrets.token_hex(4)}"
     try:
@@ -124,7 +132,7 @@ def _remove(directory: Path) -> None:
         time.sleep(_REMOVE_POLL_SECONDS)
 
 
-def _set_limit(directory: Path, controller: str, value: int) -> None:
+def _set_limit(directory: Path, controller: str, value: int | Sequence[str]) -> None:
     if controller == "pids":
         _write(directory / "pids.max", value)
     elif controller == "memory":
@@ -137,6 +145,11 @@ def _set_limit(directory: Path, controller: str, value: int) -> None:
             else:
                 # After the limit above: version 1 refuses a sum with swap that is lower than it.
                 _write(directory / "memory.memsw.limit_in_bytes", value)
+    elif not isinstance(value, int):
+        _write(directory / "devices.deny", "a")
+        numbers = (os.stat(path).st_rdev for path in value)
+        for device in (*_COMMON_DEVICES, *(f"{os.major(number)}:{os.minor(number)}" for number in numbers)):
+            _write(directory / "devices.allow", f"c {device} rwm")
     # Membership alone gives a group its share of the processors ("cpu").
 
 
@@ -170,7 +183,7 @@ def _places_with_controllers(*parents: Path) -> Iterator[tuple[Path, list[str]]]
                 yield parent, usable
 
 
-def _write(path: Path, value: int) -> None:
+def _write(path: Path, value: object) -> None:
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, str(value).encode())

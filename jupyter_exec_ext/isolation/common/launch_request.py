@@ -82,6 +82,10 @@ class View:
         Paths below `work_directory`, relative to it, that the kernel may not write.
     hidden_inside_work : sequence of str
         Directories below those, relative to `work_directory`, that the kernel sees as empty.
+    mounts : mapping of str to str
+        Shared directories, read-only, by their paths inside.
+    devices : sequence of str
+        Nodes of devices that the kernel may use.
     """
 
     read_only: Sequence[str]
@@ -91,6 +95,8 @@ class View:
     read_only_inside_work: Sequence[str] = ()
     hidden_inside_work: Sequence[str] = ()
     writable: Mapping[str, str] = field(default_factory=dict)
+    mounts: Mapping[str, str] = field(default_factory=dict)
+    devices: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +145,8 @@ MEMORY_VARIABLE, CPU_VARIABLE = "JUPYTER_EXEC_MAX_MEMORY_BYTES", "JUPYTER_EXEC_M
 NETWORK_VARIABLE = "JUPYTER_EXEC_NETWORK"
 #: Names directories that an isolated kernel reads beside its others, separated by the system's separator of paths.
 READABLE_VARIABLE = "JUPYTER_EXEC_READABLE"
+#: Tells a sandbox which directories and devices to show. The value is JSON.
+GRANTS_VARIABLE = "JUPYTER_EXEC_GRANTS"
 #: Mark of an environment that the engine has chosen from the server's and the caller's variables.
 CHOSEN_MARK = "JUPYTER_EXEC_SESSION"
 

@@ -96,7 +96,7 @@ def view_of(
 def _relative_paths(paths: Iterable[str], directory: str) -> Iterator[str]:
     """Yield the paths that lie in a directory, relative to it."""
     for path in map(os.path.realpath, paths):
-        if _is_below(path, directory):
+        if is_below(path, directory):
             yield os.path.relpath(path, directory)
 
 
@@ -128,7 +128,7 @@ def _refuse_directory_with_secrets(
     real = os.path.realpath(path)
     homes = [os.path.realpath(os.path.expanduser("~")), os.path.realpath(jupyter_data_dir())]
     for other in [*homes, *secrets, "/usr", "/etc", "/proc", "/dev", "/sys"]:
-        if _is_below(other, real) and not (hides_settings and other == _settings_of(real)):
+        if is_below(other, real) and not (hides_settings and other == _settings_of(real)):
             raise TooMuchToSeeError(f"{path} is too much {what} for a sandboxed kernel: it holds {other}; {remedy}")
 
 
@@ -142,14 +142,14 @@ def _settings_of(installation: str) -> str:
 
 def _refuse_part_of(work: str, installations: Iterable[str]) -> None:
     for path in map(os.path.realpath, installations):
-        if _is_below(work, path):
+        if is_below(work, path):
             raise TooMuchToSeeError(
                 f"{work} is part of what a sandboxed kernel must not change ({path}); start it elsewhere, or set "
                 "'working_directory'"
             )
 
 
-def _is_below(path: str, directory: str) -> bool:
+def is_below(path: str, directory: str) -> bool:
     """Return whether a real path is a directory or lies in it."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
@@ -208,7 +208,7 @@ def _base_of(prefix: Path) -> Iterator[str]:
 
 
 def _in_system(path: str) -> bool:
-    return any(_is_below(os.path.realpath(path), os.path.realpath(system)) for system in _SYSTEM)
+    return any(is_below(os.path.realpath(path), os.path.realpath(system)) for system in _SYSTEM)
 
 
 def _drop_nested(paths: Iterable[str]) -> list[str]:
@@ -216,6 +216,6 @@ def _drop_nested(paths: Iterable[str]) -> list[str]:
     kept: list[str] = []
     # The shortest first: a directory comes before everything that lies in it.
     for path in sorted(dict.fromkeys(os.path.abspath(path) for path in paths), key=len):
-        if not any(_is_below(path, other) for other in kept):
+        if not any(is_below(path, other) for other in kept):
             kept.append(path)
     return kept

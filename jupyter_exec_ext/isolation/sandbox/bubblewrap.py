@@ -219,6 +219,8 @@ def sandbox_arguments(
         arguments += ["--symlink", target, place]
     for path in view.hidden:
         arguments += _empty_directory(path)
+    for place, path in view.mounts.items():
+        arguments += ["--ro-bind", path, place]
     arguments += ["--ro-bind-data", str(descriptors.passwd), "/etc/passwd"]
     arguments += ["--ro-bind-data", str(descriptors.group), "/etc/group"]
     if certificates:
@@ -226,7 +228,10 @@ def sandbox_arguments(
     # Inside, the server's user may still own the files in /proc/sys, and root could write them.
     arguments += ["--proc", "/proc", "--remount-ro", "/proc"]
     # The file system of --dev has no limit either. /dev/shm is a mount of its own, which stays writable.
-    arguments += ["--dev", "/dev", *_memory_directory(SHARED_MEMORY, limits), "--remount-ro", "/dev"]
+    arguments += ["--dev", "/dev", *_memory_directory(SHARED_MEMORY, limits)]
+    for node in view.devices:
+        arguments += ["--dev-bind", node, node]
+    arguments += ["--remount-ro", "/dev"]
     # In a directory of the machine instead, a kernel could write files without a limit.
     arguments += ["--perms", "0700", "--size", str(SOCKETS_BYTES), "--tmpfs", SOCKETS]
     arguments += ["--ro-bind-data", str(descriptors.connection), connection_file]
@@ -264,7 +269,7 @@ def work_place(view: View) -> str:
 
 def _is_free(place: str, view: View) -> bool:
     """Return whether no visible file lies at a path, below it or around it."""
-    taken = (os.path.normpath(path) + "/" for path in (*view.read_only, *view.links, *view.writable))
+    taken = (os.path.normpath(path) + "/" for path in (*view.read_only, *view.links, *view.writable, *view.mounts))
     return not any(path.startswith(f"{place}/") or f"{place}/".startswith(path) for path in taken)
 
 

@@ -15,12 +15,13 @@ from typing import Any, ClassVar
 from traitlets import Bool, Enum, Integer
 
 from ..common.cgroup import new_group, sweep_once
+from ..common.granted_paths import with_grants
 from ..common.isolated_process import IsolatedKernel, cap_limits
 from ..common.isolated_provisioner import IsolatedProvisioner
 from ..common.isolation_support import IsolationUnavailableError
 from ..common.kernel_output import KernelOutput
-from ..common.launch_request import NETWORK_VARIABLE, SOCKET, SOCKETS, WORK_PLACES, Launch
-from ..common.leftovers import MARK, link_anew, own_name, remove_directory
+from ..common.launch_request import GRANTS_VARIABLE, NETWORK_VARIABLE, SOCKET, SOCKETS, WORK_PLACES, Launch
+from ..common.leftovers import MARK, base_directory, link_anew, own_name, remove_directory
 from .bubblewrap import (
     GROUP,
     PASSWD,
@@ -46,6 +47,7 @@ class SandboxProvisioner(IsolatedProvisioner):
     level = "sandbox"
     _work_place = WORK_PLACES[0]
     _certificates: str | None = None  # None for a kernel without a proxy
+    _grants = ""
     of_kernelspec: ClassVar[tuple[str, ...]] = (*IsolatedProvisioner.of_kernelspec, "network")
 
     network = Enum(
@@ -83,6 +85,7 @@ class SandboxProvisioner(IsolatedProvisioner):
             )
         chosen = await super().pre_launch(**kwargs)
         self._certificates = chosen["env"].get(NETWORK_VARIABLE)
+        self._grants = chosen["env"].get(GRANTS_VARIABLE, "")
         if self._certificates is not None:
             if self.network == "host":
                 raise IsolationUnavailableError(
@@ -101,7 +104,7 @@ class SandboxProvisioner(IsolatedProvisioner):
         """Start a sandbox, and return when its kernel is inside."""
         limits = replace(what.limits, tmp_bytes=self.max_tmp_bytes)
         # Making a view reads the disk. The launch gets this one, so that the place chosen here stays right.
-        view = what.view()
+        view = with_grants(what.view(), self._grants, [str(base_directory())])
         self._work_place = work_place(view)
         what = replace(what, view=lambda: view, limits=limits, host_network=self.network == "host")
         if self._certificates is not None:
@@ -155,7 +158,7 @@ def launch_sandbox(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any
         )
         args = _open_text("".join(f"{argument}\0" for argument in arguments), held)
         limits = cap_limits(what.limits.of_each_process())
-        group = new_group(what.limits.memory_bytes, what.limits.processes)
+        group = new_group(what.limits.memory_bytes, what.limits.processes, view.devices)
         if group is not None:
             undo.callback(group.remove)
         output, write_end = os.pipe()

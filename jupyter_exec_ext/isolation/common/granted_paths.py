@@ -1,0 +1,105 @@
+"""Directories and devices that a policy grants to a sandboxed kernel, checked against this machine at each start.
+
+The engine sends them in `GRANTS_VARIABLE`. A directory that is missing, or holds secrets, fails the start.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from glob import glob
+from pathlib import Path
+
+from .launch_request import View
+from .visible_files import TooMuchToSeeError, is_below, secret_directories
+
+_NVIDIA_SHARED = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+_NOT_SHARED = ("/proc", "/sys", "/dev", "/run", "/etc", "/boot")
+
+
+def with_grants(view: View, grants: str, secret: Iterable[str] = ()) -> View:
+    """Return a view with granted directories and devices.
+
+    Parameters
+    ----------
+    view : View
+        All else that the kernel sees.
+    grants : str
+        Value of `GRANTS_VARIABLE`; empty for none.
+    secret : iterable of str
+        Further directories that the kernel must not see, beside Jupyter's own.
+
+    Raises
+    ------
+    TooMuchToSeeError
+        If a directory or device is missing, must not be shared, or has its place inside taken.
+    """
+    if not grants:
+        return view
+    wanted = json.loads(grants)
+    secrets = [*secret_directories(), *map(os.path.realpath, secret)]
+    mounts = {}
+    for inside, outside in wanted["mounts"].items():
+        taken = (*view.read_only, *view.links, *view.writable, *secrets)
+        if other := next((path for path in taken if is_below(path, inside) or is_below(inside, path)), None):
+            raise TooMuchToSeeError(f"mounts: {inside} is taken in the kernel by {other}; use another path")
+        mounts[inside] = shareable_directory(outside, [*secrets, view.work_directory])
+    nodes = (node for device in wanted["devices"] for node in device_nodes(device))
+    return replace(view, mounts=mounts, devices=list(dict.fromkeys(nodes)))
+
+
+def shareable_directory(path: str, secrets: Iterable[str]) -> str:
+    """Return the real path of a directory that kernels may see.
+
+    Raises
+    ------
+    TooMuchToSeeError
+        If it does not exist, holds a home or secrets, or is a part of these or of the system's own directories.
+    """
+    real = os.path.realpath(path)
+    if not os.path.isdir(real):
+        raise TooMuchToSeeError(f"mounts: the directory {path} is not there; create it, or change the policy")
+    home = os.path.realpath(os.path.expanduser("~"))
+    secrets = list(secrets)
+    if other := next((each for each in (home, *secrets, *_NOT_SHARED) if is_below(each, real)), None):
+        raise TooMuchToSeeError(f"mounts: {path} cannot be shared, since it holds {other}; name a directory below")
+    if other := next((each for each in (*secrets, *_NOT_SHARED) if is_below(real, each)), None):
+        raise TooMuchToSeeError(f"mounts: {path} cannot be shared, since it is a part of {other}")
+    # Keys and logins of programs are in hidden directories.
+    if is_below(real, home) and any(part.startswith(".") for part in Path(real).relative_to(home).parts):
+        raise TooMuchToSeeError(f"mounts: {path} cannot be shared, since it is hidden in the home directory {home}")
+    return real
+
+
+def device_nodes(device: str) -> Iterator[str]:
+    """Yield the nodes of a device: ``nvidia:0``, ``dri`` or a path in ``/dev``.
+
+    Raises
+    ------
+    TooMuchToSeeError
+        If there is none.
+    """
+    kind, _, number = device.partition(":")
+    paths = [device]
+    if kind == "nvidia":
+        paths = [f"/dev/nvidia{number}"]
+        yield from filter(_is_character_device, _NVIDIA_SHARED)
+    elif kind == "dri":
+        paths = sorted(filter(_is_character_device, glob("/dev/dri/*"))) or ["/dev/dri"]
+    for path in paths:
+        if not _is_character_device(path):
+            raise TooMuchToSeeError(
+                f"devices: {device} is not on this machine ({path} is no character device); see "
+                "'jupyter exec doctor --devices'"
+            )
+        yield path
+
+
+def _is_character_device(path: str) -> bool:
+    try:
+        return stat.S_ISCHR(os.lstat(path).st_mode)  # a link could lead to another device
+    except OSError:
+        return False

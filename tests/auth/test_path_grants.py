@@ -1,0 +1,77 @@
+"""Mounts and devices of policies: how they are written, mistakes, and narrower limits of tokens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jupyter_exec_ext.auth.policy import Policy
+from jupyter_exec_ext.auth.policy_parsing import policy_to_json, read_limits, read_policies
+from jupyter_exec_ext.engine.access.granted_paths import GRANTS_VARIABLE, grants_within
+from jupyter_exec_ext.errors import InvalidRequest, TokenTooBroad
+
+MOUNTS = {"/data": "/srv/datasets", "/models": "/srv/models"}
+
+
+def _policy(**fields: Any) -> Policy:
+    return read_policies({"net": {"isolation": "sandbox", **fields}})["net"]
+
+
+@pytest.mark.parametrize(
+    ("mounts", "problem"),
+    [
+        (["/data"], "object"),
+        ({"data": "/srv"}, "path from '/' on"),
+        ({"/data": "srv"}, "path from '/' on"),
+        ({"/data": "/srv/../etc"}, "path from '/' on"),
+        ({"/data/": "/srv"}, "path from '/' on"),
+        ({"//data": "/srv"}, "path from '/' on"),
+        ({"/data\n": "/srv"}, "path from '/' on"),
+        ({"/data": 1}, "path from '/' on"),
+        ({"/": "/srv"}, "overlaps"),
+        ({"/usr/share/data": "/srv"}, "overlaps with '/usr'"),
+        ({"/mnt": "/srv"}, "overlaps with '/mnt/data'"),
+        ({"/proc": "/srv"}, "overlaps"),
+        ({"/work": "/srv"}, "overlaps"),
+        ({"/data": "/srv/a", "/data/b": "/srv/b"}, "overlaps"),
+        ({f"/d{n}": "/srv" for n in range(33)}, "at most 32"),
+    ],
+)
+def test_mount_that_is_not_written_as_it_must_be_is_a_mistake(mounts: Any, problem: str) -> None:
+    with pytest.raises(InvalidRequest, match=problem):
+        _policy(mounts=mounts)
+
+
+@pytest.mark.parametrize(
+    "device",
+    ["nvidia", "nvidia:x", "gpu", 1, "/etc/passwd", "/dev", "/dev/../etc", "/dev/mem", "/dev/pts/0", "/dev/tty1"],
+)
+def test_device_that_is_unknown_or_opens_the_machine_is_a_mistake(device: Any) -> None:
+    with pytest.raises(InvalidRequest, match="'devices'"):
+        _policy(devices=[device])
+
+
+@pytest.mark.parametrize("field", [{"mounts": MOUNTS}, {"devices": ["dri"]}])
+@pytest.mark.parametrize("isolation", ["none", "landlock", "remote"])
+def test_grants_without_a_sandbox_are_a_mistake(field: dict[str, Any], isolation: str) -> None:
+    with pytest.raises(InvalidRequest, match=f"needs the isolation 'sandbox', and this policy has '{isolation}'"):
+        _policy(**field, isolation=isolation)
+
+
+def test_limits_of_a_token_narrow_grants_and_never_widen_them() -> None:
+    outer = _policy(mounts=MOUNTS, devices=["nvidia:0", "dri"])
+    assert policy_to_json(outer)["mounts"] == MOUNTS
+    assert read_limits({"mounts": {"/data": "/srv/datasets"}}, outer).mounts == (("/data", "/srv/datasets"),)
+    assert read_limits({"mounts": {}, "devices": ["dri"]}, outer).devices == ("dri",)
+    for limits in ({"mounts": {"/data": "/srv"}}, {"mounts": {"/other": "/srv/datasets"}}, {"devices": ["nvidia:1"]}):
+        with pytest.raises(TokenTooBroad):
+            read_limits(limits, outer)
+
+
+def test_session_gets_what_all_policies_grant() -> None:
+    wide = _policy(mounts=MOUNTS, devices=["nvidia:0", "dri"])
+    narrow = _policy(mounts={"/data": "/srv/datasets", "/models": "/srv/others"}, devices=["dri"])
+    value = '{"devices": ["dri"], "mounts": {"/data": "/srv/datasets"}}'
+    assert grants_within([wide, narrow]) == {GRANTS_VARIABLE: value}
+    assert grants_within([wide, Policy()]) == grants_within([]) == {}
