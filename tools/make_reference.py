@@ -107,6 +107,7 @@ def openapi_limits() -> str:
         if (kind := _YAML_TYPES.get(str(field.type))) is not None:
             lowest = 0 if field.name in MAY_BE_ZERO else 1
             kind = kind.replace("string", f"string, minLength: 1, maxLength: {MAX_TEXT}")
+            kind = kind.replace("object", f"object, maxProperties: {MAX_PATTERNS}, propertyNames: {{minLength: 1}}")
             kind = kind.replace("array", f"array, maxItems: {MAX_PATTERNS}")
             if field.name == "secrets":
                 name = f'{{type: string, pattern: "^{SECRET_NAME.pattern}$"}}'

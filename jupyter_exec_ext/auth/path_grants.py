@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import InvalidRequest
 
-MAX_GRANTS = 32
+MAX_GRANTS = 100
 # Paths at which a sandbox has something of its own.
 _TAKEN = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix", "/gnu", "/etc", "/proc", "/sys", "/dev"),
@@ -25,31 +25,43 @@ _REFUSED_DEVICES = re.compile(r"/dev/(mem|kmem|port|kmsg|nvram|console|ptmx|tty\
 
 def read_mounts(name: str, value: Any) -> tuple[tuple[str, str], ...]:
     """Read the field ``mounts``: outside directories by their paths inside; raises `InvalidRequest`."""
-    pairs = {} if value is None else value
-    if not isinstance(pairs, Mapping) or len(pairs) > MAX_GRANTS:
+    if not isinstance(value, Mapping) or len(value) > MAX_GRANTS or not all(map(_is_text, (*value, *value.values()))):
         raise InvalidRequest(f"{name!r} must be an object of at most {MAX_GRANTS} directories by their paths inside")
-    for path in (*pairs, *pairs.values()):
-        if not _is_whole_path(path):
-            raise InvalidRequest(f"{name!r}: {path!r} must be a path from '/' on, without '..' and a slash at its end")
-    for inside in pairs:
-        for other in (*_TAKEN, *(each for each in pairs if each != inside)):
-            if is_inside(inside, other) or is_inside(other, inside):
-                raise InvalidRequest(f"{name!r}: {inside!r} overlaps with {other!r}, which is taken; use another path")
-    return tuple(pairs.items())
+    return tuple(value.items())
 
 
 def read_devices(name: str, value: Any) -> tuple[str, ...]:
     """Read the field ``devices``; raises `InvalidRequest`."""
-    names = () if value is None else value
-    if not isinstance(names, (list, tuple)) or len(names) > MAX_GRANTS:
+    if not isinstance(value, (list, tuple)) or len(value) > MAX_GRANTS or not all(map(_is_text, value)):
         raise InvalidRequest(f"{name!r} must be a list of at most {MAX_GRANTS} devices")
-    for device in names:
-        is_gpu = isinstance(device, str) and _GPU.fullmatch(device)
-        if not is_gpu and not (_is_whole_path(device) and device.startswith("/dev/")):
-            raise InvalidRequest(f"{name!r}: {device!r} is no device; write 'nvidia:0', 'dri' or a path in /dev")
+    return tuple(value)
+
+
+def check_grants(mounts: Sequence[tuple[str, str]], devices: Sequence[str], isolation: str) -> None:
+    """Check the grants of a configured policy; those of a token's limits are among them, word for word.
+
+    Raises
+    ------
+    InvalidRequest
+        If one is not written as it must be, or the isolation cannot hold them.
+    """
+    if (mounts or devices) and isolation != "sandbox":
+        # Landlock shows directories at their own paths only, and cannot hide devices. Without isolation all is seen.
+        field = "mounts" if mounts else "devices"
+        raise InvalidRequest(f"{field!r} needs the isolation 'sandbox', and this policy has {isolation!r}")
+    places = [inside for inside, _ in mounts]
+    for path in (*places, *(outside for _, outside in mounts)):
+        if not _is_whole_path(path):
+            raise InvalidRequest(f"'mounts': {path!r} must be a path from '/' on, without '..' and a slash at its end")
+    for inside in places:
+        for other in (*_TAKEN, *(each for each in places if each != inside)):
+            if is_inside(inside, other) or is_inside(other, inside):
+                raise InvalidRequest(f"'mounts': {inside!r} overlaps with {other!r}, which is taken; use another path")
+    for device in devices:
+        if not _GPU.fullmatch(device) and not (_is_whole_path(device) and device.startswith("/dev/")):
+            raise InvalidRequest(f"'devices': {device!r} is no device; write 'nvidia:0', 'dri' or a path in /dev")
         if _REFUSED_DEVICES.fullmatch(device):
-            raise InvalidRequest(f"{name!r}: {device!r} would open the machine itself to the kernel")
-    return tuple(names)
+            raise InvalidRequest(f"'devices': {device!r} would open the machine itself to the kernel")
 
 
 def is_inside(path: str, directory: str) -> bool:
@@ -57,7 +69,11 @@ def is_inside(path: str, directory: str) -> bool:
     return f"{path}/".startswith(f"{directory.rstrip('/')}/")
 
 
-def _is_whole_path(path: Any) -> bool:
-    if not isinstance(path, str) or len(path) > 1000 or not path.isprintable():
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and value != ""
+
+
+def _is_whole_path(path: str) -> bool:
+    if not path.isprintable():
         return False
     return path.startswith("/") and not path.startswith("//") and posixpath.normpath(path) == path

@@ -24,7 +24,7 @@ from .approval_patterns import (
     TRIGGERS,
     ApprovalRule,
 )
-from .path_grants import read_devices, read_mounts
+from .path_grants import check_grants, read_devices, read_mounts
 from .policy import BUILT_IN, Policy
 from .policy_narrowing import FLAG_FIELDS, HOST_NETWORK, NO_NETWORK, PATTERN_FIELDS, exceeds
 
@@ -75,7 +75,8 @@ def read_policies(
         try:
             policies[name] = replace(_read(_base(data, name), _without_base(data)), name=name)
             _check_network(policies[name], {} if network_sets is None else network_sets)
-            _check_grants(policies[name])
+            policy = policies[name]
+            check_grants(policy.mounts, policy.devices, policy.isolation)
         except InvalidRequest as error:
             raise InvalidRequest(f"policy {name!r}: {error.message}") from None
     return policies
@@ -268,13 +269,6 @@ def _check_network(policy: Policy, network_sets: Mapping[str, Sequence[str]]) ->
         parse_rules(network, network_sets)
     except RuleError as error:
         raise InvalidRequest(f"'network': {error}") from None
-
-
-def _check_grants(policy: Policy) -> None:
-    field = "mounts" if policy.mounts else "devices"
-    if (policy.mounts or policy.devices) and policy.isolation != "sandbox":
-        # Landlock shows directories at their own paths only, and cannot hide devices. Without isolation all is seen.
-        raise InvalidRequest(f"{field!r} needs the isolation 'sandbox', and this policy has {policy.isolation!r}")
 
 
 def _flag(name: str, value: Any) -> bool:
