@@ -268,6 +268,11 @@ PARTS = {
         "5 min",
         _run_pytest(["tests/faults/test_fuzz_mcp.py"]),
     ),
+    "packages": Part(
+        "packages of sessions: as typed, by the API on both hosts, from an index through the proxy, and their times",
+        "5 min",
+        _run_pytest(["tests/packages"]),
+    ),
     "pool": Part(
         "a pool of servers at a JupyterHub: parts killed, machines cut off, bursts, a full pool, turns, identifiers",
         "45 min",

@@ -22,7 +22,21 @@ from typing import Any
 DIRECTORY = ".exec-packages"
 #: Module by which the server's code finds `install`.
 MODULE = "jupyter_exec_packages"
-_KERNELS_OWN = "_kernel_environment.pth"
+_KERNELS_OWN = "_kernel_environment"
+# Under Landlock, directories of development installations may not be read, at which pip would fail.
+_ADD_KERNELS_OWN = """\
+import os, site, sys
+
+for path in {!r}:
+    site.addsitedir(path)
+for path in list(sys.path):
+    try:
+        os.scandir(path).close()
+    except PermissionError:
+        sys.path.remove(path)
+    except OSError:
+        pass
+"""
 
 
 class PackagesNotInstalled(Exception):
@@ -53,8 +67,9 @@ def set_up(session_directory: str, environment: dict[str, str]) -> None:
     _Builder(symlinks=True).create(home)
     packages = os.path.join(home, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
     own = [*site.getsitepackages(), *([site.getusersitepackages()] if site.ENABLE_USER_SITE else [])]
-    with open(os.path.join(packages, _KERNELS_OWN), "w", encoding="utf-8") as written:
-        written.writelines(f"import site; site.addsitedir({path!r})\n" for path in own)
+    for suffix, text in ((".py", _ADD_KERNELS_OWN.format(own)), (".pth", f"import {_KERNELS_OWN}\n")):
+        with open(os.path.join(packages, _KERNELS_OWN + suffix), "w", encoding="utf-8") as written:
+            written.write(text)
     python = os.path.join(home, "bin", "python")
     os.environ.update(
         environment,

@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.bearers import UNPROTECTED, Bearer, mint
 from tests.support.hosts import Host, running_host
+from tests.support.kernelspecs import add_kernelspec
 from tests.support.wheels import make_wheel
 
 POLICIES = {
@@ -39,7 +40,10 @@ def host(request: pytest.FixtureRequest, wheelhouse: Path, tmp_path_factory: pyt
         "--ExecEngine.pool_size=1",
         UNPROTECTED,
     ]
-    with running_host(request.param, tmp_path_factory.mktemp("packages"), *options) as host:
+    home = tmp_path_factory.mktemp("packages")
+    for level in ("sandbox", "landlock"):
+        add_kernelspec(home, level, f"{level}-provisioner")
+    with running_host(request.param, home, *options) as host:
         yield host
 
 

@@ -43,6 +43,15 @@ def test_changed_wheel_is_not_used_and_can_be_replaced(cache: WheelCache) -> Non
     assert cache.find("a") == [wheel]
 
 
+def test_wheel_that_cannot_be_read_is_not_used(cache: WheelCache, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(path: Path) -> str:
+        raise PermissionError(path)
+
+    add(cache, "a", "one")
+    monkeypatch.setattr(wheel_cache, "_digest", deny)
+    assert cache.find("a") is None
+
+
 def test_removed_wheel_is_not_used(cache: WheelCache) -> None:
     (wheel,) = add(cache, "a", "one")
     wheel.unlink()

@@ -63,7 +63,7 @@ class WheelCache:
         """Return the wheels of a set, each with the content that it had when it was added; None if one has not."""
         try:
             data = json.loads((self._sets / key).read_text())
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError):  # a power failure can leave an empty file
             return None
         if not 0 <= time.time() - data["at"] < FRESH_SECONDS:
             return None
@@ -73,7 +73,7 @@ class WheelCache:
                 if _digest(path) != digest:
                     return None
                 os.utime(path)  # the time of the last use
-            except FileNotFoundError:
+            except OSError:  # it was evicted; or code under Landlock has changed its mode, which that cannot prevent
                 return None
         return found
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...auth.caller import Caller
-from ...errors import PackagesNotFound, QueueFull
+from ...errors import Conflict, PackagesNotFound, QueueFull
 from ...models import ExecutionRequest
 from ...protocol.kernel_preparation import install_code
 from ..executions.live_execution import ExecutionHandle
@@ -145,7 +145,12 @@ def _resolve_python(program: str) -> str:
 
 def _key_of(python: str, requirements: Sequence[str], wheelhouse: str) -> str:
     """Return the key of a set of wheels: of the same requirements for the same Python from the same source."""
-    source = [wheelhouse, os.stat(wheelhouse).st_mtime_ns] if wheelhouse else repr(machine_index())
+    try:
+        source = [wheelhouse, os.stat(wheelhouse).st_mtime_ns] if wheelhouse else repr(machine_index())
+    except FileNotFoundError:
+        raise Conflict(
+            "the server's directory of wheels (package_wheelhouse) is not there; ask its administrator"
+        ) from None
     values = [python, os.stat(python).st_mtime_ns, sorted(requirements), source]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
 

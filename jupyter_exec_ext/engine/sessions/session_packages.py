@@ -64,7 +64,9 @@ class SessionPackages:
     async def _make_plan(self) -> PackagesPlan:
         await asyncio.to_thread(self.cache.prepare)
         wheelhouse = self._settings.wheelhouse
-        places = [str(self.cache.wheels), *filter(None, [wheelhouse])]
+        # A sandbox with a directory that is not there could not be made.
+        is_there = bool(wheelhouse) and await asyncio.to_thread(os.path.isdir, wheelhouse)
+        places = [str(self.cache.wheels), *([wheelhouse] if is_there else [])]
         variables = {"PIP_FIND_LINKS": " ".join(places), "UV_FIND_LINKS": ",".join(places)}
         if wheelhouse:
             variables |= {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}

@@ -16,6 +16,7 @@ from .launch_request import View
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store", "/gnu/store")
 # Files of /etc that programs need to find libraries, time, names and certificates. Others hold secrets.
 _ETC = (
+    *("debian_version", "os-release"),  # pip fails if it may not read them
     *("alternatives", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "timezone", "locale.alias"),
     *("nsswitch.conf", "protocols", "services", "host.conf", "mime.types", "magic", "fonts", "papersize"),
     *("ssl/certs", "ssl/openssl.cnf", "pki/tls/certs", "pki/ca-trust", "ca-certificates", "crypto-policies"),
