@@ -14,6 +14,8 @@ from .upstream import Refused
 Headers = list[tuple[bytes, bytes]]
 # A part of an answer, a compressed one, or frames of a WebSocket with compression would hide the value.
 _REMOVED = {b"accept-encoding", b"range", b"if-range", b"sec-websocket-extensions"}
+_PRINTABLE = bytes(range(0x20, 0x7F))  # no form of a value has other bytes
+_MAX_ESCAPE_BYTES = 3  # of one character, such as %2F
 
 
 class SecretFilter:
@@ -32,6 +34,8 @@ class SecretFilter:
         self._given = [each for each in access.secrets if is_secure and each.is_for(target.host, target.port)]
         self._placeholders = [(each, each.placeholder.encode()) for each in access.secrets]
         self._replacements: dict[bytes, bytes] = {}
+        # By its length alone: the length of an escaped value would tell how many special characters it has.
+        self._held_bytes = max((len(each.value) * _MAX_ESCAPE_BYTES for each in self._given), default=0)
         self._sent_tail = self._received_tail = b""
 
     @property
@@ -80,20 +84,24 @@ class SecretFilter:
         return text
 
     def clean_body(self, data: bytes, *, is_last: bool = False) -> bytes:
-        """Return a piece of the response's body without the values of secrets; a beginning of one is held back."""
+        """Return a piece of the response's body without the values of secrets.
+
+        The end of a piece, in which a value may begin, is held back. How much follows from lengths and from bytes that
+        no value has, such as newlines. If it followed from the value, a program could guess that piece by piece.
+        """
         if not self._replacements:
             return data
         data = self.clean_text(self._received_tail + data)
-        held = 0 if is_last else max(_overlap(data, needle) for needle in self._replacements)
-        self._received_tail = data[len(data) - held :]
-        return data[: len(data) - held]
+        end = len(data) if is_last else max(_printable_start(data), len(data) - self._held_bytes)
+        self._received_tail = data[end:]
+        return data[:end]
 
     def refuse_value(self, data: bytes) -> None:
         """Raise `Refused` for a value in the frames of a WebSocket, which cannot be replaced there."""
         seen = self._received_tail + data
         if any(needle in seen for needle in self._replacements):
             raise Refused("the host sent the value of a secret back")
-        self._received_tail = seen[-max(map(len, self._replacements), default=1) :]
+        self._received_tail = seen[-self._held_bytes :] if self._held_bytes else b""
 
     def _fill_one(self, secret: NetworkSecret, headers: Headers) -> Headers:
         name, placeholder, value = secret.header.lower().encode(), secret.placeholder.encode(), secret.value.encode()
@@ -118,6 +126,7 @@ class SecretFilter:
 
     def _add_replacement(self, needle: bytes, replacement: bytes) -> None:
         self._replacements[needle] = replacement
+        self._held_bytes = max(self._held_bytes, len(needle))
 
     def _refuse_placeholder(self, data: bytes, place: str, other_than: NetworkSecret | None = None) -> None:
         for secret, placeholder in self._placeholders:
@@ -135,6 +144,6 @@ def _decoded_basic(value: bytes) -> bytes:
         return b""
 
 
-def _overlap(data: bytes, needle: bytes) -> int:
-    """Return the length of the longest end of data that is a beginning of the needle."""
-    return next((size for size in range(min(len(needle) - 1, len(data)), 0, -1) if data.endswith(needle[:size])), 0)
+def _printable_start(data: bytes) -> int:
+    """Return where the printable characters at the end of data begin."""
+    return len(data.rstrip(_PRINTABLE))

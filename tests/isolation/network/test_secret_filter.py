@@ -11,7 +11,7 @@ from urllib.parse import quote
 import aiohttp
 import pytest
 import trustme
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from jupyter_exec_ext.isolation.network.network_access import NetworkAccess, NetworkSecret, Target
@@ -90,6 +90,38 @@ def test_value_never_comes_back_in_any_pieces(parts: list[str], size: int) -> No
     assert b"".join([*pieces, secrets.clean_body(b"", is_last=True)]) == body.replace(
         VALUE.encode(), PLACEHOLDER.encode()
     )
+
+
+def pieces_out(value: str, pieces: list[bytes]) -> list[bytes]:
+    """Return what comes out of a filter for each piece, and at the end."""
+    secret = NetworkSecret("KEY", PLACEHOLDER, ("a.test",), "Authorization", "Bearer {}", value)
+    secrets = SecretFilter(NetworkAccess((), secrets=(secret,)), ALLOWED)
+    secrets.fill("/", [])
+    return [*map(secrets.clean_body, pieces), secrets.clean_body(b"", is_last=True)]
+
+
+VALUES = st.integers(8, 24).flatmap(lambda size: st.tuples(*[st.text('ab/"+%&', min_size=size, max_size=size)] * 2))
+
+
+@given(VALUES, st.data())
+def test_sizes_of_what_comes_out_are_the_same_for_all_values_of_one_length(
+    values: tuple[str, str], data: st.DataObject
+) -> None:
+    # Programs guess a value by pieces that have its beginning, whatever comes before and after.
+    parts = st.sampled_from([value[:size].encode() for value in values for size in range(1, len(value))])
+    parts |= st.sampled_from([b"x", b"\n", b"\xff", b"y" * 100]) | st.binary(max_size=9)
+    pieces = data.draw(st.lists(st.lists(parts, max_size=4).map(b"".join), max_size=6))
+    assume(not any(value.encode() in b"".join(pieces) for value in values))
+    first, second = (pieces_out(value, pieces) for value in values)
+    assert b"".join(first) == b"".join(pieces)
+    assert first == second
+
+
+def test_events_come_out_at_their_newline_and_the_rest_at_the_end() -> None:
+    assert pieces_out(VALUE, [b"data: x\n\n", b"data: y", b"z\n", b"no newline"]) == [
+        *(b"data: x\n\n", b"", b"data: yz\n", b""),
+        b"no newline",
+    ]
 
 
 @pytest.mark.parametrize(
