@@ -79,8 +79,8 @@ def _compare_rules(home: Path, rounds: int, held: ExitStack) -> int:
     agents = {policy: mint(host, _SCOPES, policy=policy) for policy in _POLICIES | _RULED}
     for agent in agents.values():  # the first ones make the pool keep their kind
         _start(agent)
-    # A kernel of each kind is ready before each start.
-    settle = partial(_until_sandboxes, host, len(agents))
+    # Two kernels of each kind are ready before each start.
+    settle = partial(_until_sandboxes, host, 2 * len(agents))
     samples = interleaved({name: partial(_start, agent) for name, agent in agents.items()}, rounds, 5, settle)
     low, high = _interval(samples["ruled"], samples["plain"], lambda ruled, plain: ruled - plain)
     added = median(samples["ruled"]) - median(samples["plain"])

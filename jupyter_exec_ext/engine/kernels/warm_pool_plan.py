@@ -44,6 +44,8 @@ class KernelKind:
         Digest of the kernelspec.
     env : frozenset
         The complete environment, without the session's mark.
+    of_policies : frozenset
+        Part of it that policies give, such as network rules: kinds that differ in it are in use side by side.
     """
 
     name: str
@@ -53,13 +55,14 @@ class KernelKind:
     # It may have secrets, and must not get into a log by way of `repr`.
     env: frozenset[tuple[str, str]] = field(repr=False)
     limits: ProcessLimits = NO_PROCESS_LIMITS
+    of_policies: frozenset[tuple[str, str]] = frozenset()
     # Names; their placeholders differ by session, and are no part of the kind.
     secrets: tuple[str, ...] = ()
 
     def is_newer_than(self, other: KernelKind) -> bool:
         """Return whether no request can be for the other kind: the kernelspec, or the environment, has changed."""
-        mine = self.name, self.isolate, self.limits, self.secrets
-        return mine == (other.name, other.isolate, other.limits, other.secrets) and self != other
+        mine = self.name, self.isolate, self.limits, self.of_policies, self.secrets
+        return mine == (other.name, other.isolate, other.limits, other.of_policies, other.secrets) and self != other
 
 
 @dataclass(frozen=True, slots=True)

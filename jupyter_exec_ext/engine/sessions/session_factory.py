@@ -150,16 +150,16 @@ class SessionFactory:
         env = kernel_environment(inherited, request.env, caller_names=self._settings.caller_env)
         network = None if request.kernel_id is not None else self._networks.access_of(caller)
         secrets: tuple[str, ...] = ()
-        if request.kernel_id is None:
-            env |= grants_within(caller.policies)
+        of_policies = grants_within(caller.policies) if request.kernel_id is None else {}
         if network is not None:
             secrets = await self._secrets.load(tuple(caller.policies), network)
             if taken := request.env.keys() & set(secrets):
                 raise InvalidRequest(f"'env' may not set {min(taken)!r}: it is a secret of the session")
-            env |= await self._networks.environment(network, secrets)
+            of_policies |= await self._networks.environment(network, secrets)
         packages = None if request.kernel_id is not None else await self._packages.plan(caller, spec)
         if packages is not None and spec.isolation != "none":
-            env[READABLE_VARIABLE] = packages.readable
+            of_policies[READABLE_VARIABLE] = packages.readable
+        env |= of_policies
         limits = EffectiveLimits(self._settings, caller).session_limits()
         kind = None
         # A pooled kernel has started already, so it cannot get variables of the request.
@@ -174,6 +174,7 @@ class SessionFactory:
                 chosen.isolate,
                 frozenset(env.items()),
                 limits.process_limits,
+                frozenset(of_policies.items()),
                 secrets,
             )
         return SessionPlan(spec, chosen.isolate, env, limits, kind, grant, network, secrets, packages)

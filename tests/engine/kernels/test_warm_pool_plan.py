@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -90,6 +91,13 @@ def test_another_kernelspec_or_environment_replaces_a_kind() -> None:
     assert kind(A="1").is_newer_than(kind(A="2"))
     assert not kind().is_newer_than(kind())
     assert not kind("2").is_newer_than(kind("1", isolate="sandbox"))
+
+
+def test_kinds_of_two_policies_are_kept_side_by_side() -> None:
+    rules = frozenset({("NETWORK", "")})
+    plain, ruled = kind(), replace(kind(NETWORK=""), of_policies=rules)
+    assert not plain.is_newer_than(ruled) and not ruled.is_newer_than(plain)
+    assert replace(ruled, version="2").is_newer_than(ruled)
 
 
 def test_an_environment_is_not_shown() -> None:
