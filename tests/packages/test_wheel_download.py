@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
-from jupyter_exec_ext.engine.packages import wheel_download
-from jupyter_exec_ext.engine.packages.wheel_download import download_wheels, parse_requirements
+from jupyter_exec_ext.engine.packages import download_program, wheel_download
+from jupyter_exec_ext.engine.packages.wheel_download import download_environment, download_wheels, parse_requirements
 from jupyter_exec_ext.errors import PackagesNotFound
 from tests.support.wheels import make_wheel
 
@@ -42,6 +44,7 @@ def test_requirements_are_taken(text: str) -> None:
             "$(id)",
         ),
         *("a;", "", " ", "a==", "a\0", "../a", "é"),
+        *("foo.zip", "foo.ZIP==1", "foo.tar.gz[a]; python_version > '3'", "foo===1.whl"),
     ],
 )
 def test_addresses_paths_and_options_are_refused(text: str) -> None:
@@ -57,6 +60,8 @@ async def test_wheels_come_with_all_that_they_require(tmp_path: Path) -> None:
     directory.mkdir()
     found = await download_wheels(sys.executable, ["one"], directory, str(house), max_bytes=_MIB)
     assert [path.name for path in found] == ["one-1.0-py3-none-any.whl", "two-1.0-py3-none-any.whl"]
+    with zipfile.ZipFile(next(iter(found))) as archive:
+        assert next(iter(found.values())) == sum(entry.file_size for entry in archive.infolist())
 
 
 async def test_source_distribution_is_not_run(tmp_path: Path) -> None:
@@ -68,6 +73,89 @@ async def test_source_distribution_is_not_run(tmp_path: Path) -> None:
     with pytest.raises(PackagesNotFound, match="No matching distribution found for evil"):
         await download_wheels(sys.executable, ["evil"], tmp_path, str(house), max_bytes=_MIB)
     assert not (tmp_path / "ran").exists()
+
+
+def make_evil_project(tmp_path: Path) -> str:
+    """Write a project whose build leaves a file `ran`, and return its address."""
+    project = tmp_path / "evil"
+    project.mkdir()
+    (project / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "b"\nbackend-path = ["."]\n'
+    )
+    (project / "b.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    return project.as_uri()
+
+
+async def test_address_in_metadata_is_refused_and_no_code_of_it_runs(tmp_path: Path) -> None:
+    address = make_evil_project(tmp_path)
+    make_wheel(tmp_path / "house", "one", requires=[f"evil @ {address}"])
+    (tmp_path / "incoming").mkdir()
+    with pytest.raises(PackagesNotFound, match="packages come from the index alone"):
+        await download_wheels(sys.executable, ["one"], tmp_path / "incoming", str(tmp_path / "house"), max_bytes=_MIB)
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_address_of_an_extra_is_refused_only_with_the_extra(tmp_path: Path) -> None:
+    requires = [f"evil @ {make_evil_project(tmp_path)} ; extra == 'more'\nProvides-Extra: more"]
+    make_wheel(tmp_path / "house", "one", requires=requires)
+    for name, requirement in (("with", "one[more]"), ("without", "one")):
+        (tmp_path / name).mkdir()
+        downloading = download_wheels(
+            sys.executable, [requirement], tmp_path / name, str(tmp_path / "house"), max_bytes=_MIB
+        )
+        if name == "without":
+            assert len(await downloading) == 1
+        else:
+            with pytest.raises(PackagesNotFound, match="packages come from the index alone"):
+                await downloading
+    assert not (tmp_path / "ran").exists()
+
+
+async def test_pip_that_cannot_be_guarded_is_not_used(tmp_path: Path) -> None:
+    for module in ("__init__", "_internal/__init__", "_internal/req/__init__", "_internal/req/constructors"):
+        (tmp_path / "pip" / f"{module}.py").parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "pip" / f"{module}.py").touch()
+    command = [sys.executable, "-I", download_program.__file__, str(tmp_path / "pip"), str(tmp_path), "1000", "one"]
+    process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
+    _, errors = await process.communicate()
+    assert (process.returncode, b"pip does not allow" in errors) == (1, True)
+
+
+async def test_programs_are_not_started_during_a_download() -> None:
+    code = (
+        "import os, subprocess, sys; from runpy import run_path; "
+        f"sys.addaudithook(run_path({download_program.__file__!r})['_refuse_programs'])\n"
+        "for start in (lambda: subprocess.run([sys.executable, '-c', '']), os.fork, lambda: os.system('true')):\n"
+        "    try:\n        start()\n    except PermissionError:\n        print('refused')"
+    )
+    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stdout=asyncio.subprocess.PIPE)
+    assert (await process.communicate())[0] == b"refused\n" * 3
+
+
+@pytest.mark.parametrize("content", [b"no archive", b""])
+async def test_damaged_wheel_is_refused_without_paths_of_the_machine(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "house").mkdir()
+    (tmp_path / "house" / "one-1.0-py3-none-any.whl").write_bytes(content)
+    (tmp_path / "incoming").mkdir()
+    with pytest.raises(PackagesNotFound) as refusal:
+        await download_wheels(sys.executable, ["one"], tmp_path / "incoming", str(tmp_path / "house"), max_bytes=_MIB)
+    assert str(tmp_path) not in str(refusal.value)
+
+
+def test_wheel_with_too_many_files_or_an_address_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="requires evil with an address"):
+        download_program._inspect_wheel(
+            str(make_wheel(tmp_path, "one", requires=["evil @ https://evil.example/a.whl"]))
+        )
+    monkeypatch.setattr(download_program, "_MAX_ENTRIES", 4)
+    with pytest.raises(ValueError, match="more than 4 files"):
+        download_program._inspect_wheel(str(make_wheel(tmp_path, "two")))
+
+
+def test_download_gets_no_secrets_of_the_server_and_no_index_beside_a_wheelhouse() -> None:
+    server = {"PATH": "/bin", "JUPYTER_TOKEN": "x", "AWS_SECRET_ACCESS_KEY": "x", "PIP_INDEX_URL": "y", "LC_ALL": "C"}
+    assert download_environment(server, "") == {"PATH": "/bin", "PIP_INDEX_URL": "y", "LC_ALL": "C"}
+    assert download_environment(server, "/wheels") == {"PATH": "/bin", "LC_ALL": "C", "PIP_CONFIG_FILE": os.devnull}
 
 
 async def test_download_that_is_too_large_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,20 @@
 """Download of wheels by the server: a bounded run of pip, which executes nothing of what it downloads.
 
 Only wheels are accepted, so no package is built here. pip verifies the hashes that the index gives. It resolves the
-requirements for the kernel's Python.
+requirements for the kernel's Python. `download_program` is the process in which it runs.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.util
+import json
 import os
 import re
 import signal
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -27,6 +29,15 @@ _CHECK_SECONDS = 0.25
 _MAX_LOG_BYTES = 64 * 1024
 _SHOWN_CHARACTERS = 500
 _CREDENTIALS = re.compile(r"//[^/@\s]*@")
+_PROGRAM = Path(__file__).with_name("download_program.py")
+# pip takes a name with such an end for a file.
+_ARCHIVE = re.compile(r"\.(zip|whl|tar|tgz|tbz|txz|tlz|gz|bz2|xz|lz|lzma)\s*$", re.IGNORECASE)
+# The server's variables that a download needs: to find Python and pip's configuration, and to reach the index.
+_NEEDED = (
+    *("PATH", "HOME", "USER", "LANG", "LANGUAGE", "LC_*", "TZ", "LD_LIBRARY_PATH", "XDG_CONFIG_*", "NETRC"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"),
+)
 
 
 def parse_requirements(texts: Sequence[str]) -> list[str]:
@@ -50,12 +61,14 @@ def _parse_requirement(text: str) -> str:
         ) from None
     if requirement.url is not None:
         raise PackagesNotFound(f"'packages': {requirement.name!r} has an address; packages come from the index alone")
+    if any(map(_ARCHIVE.search, (requirement.name, str(requirement.specifier)))):
+        raise PackagesNotFound(f"'packages': {text[:100]!r} is the name of a file; packages come from the index alone")
     return str(requirement)
 
 
 async def download_wheels(
     python: str, requirements: Sequence[str], directory: Path, wheelhouse: str, *, max_bytes: int
-) -> list[Path]:
+) -> dict[Path, int]:
     """Download wheels for requirements and all that they need.
 
     Parameters
@@ -71,6 +84,11 @@ async def download_wheels(
     max_bytes : int
         Limit on the size of all wheels together.
 
+    Returns
+    -------
+    dict
+        The unpacked size of each wheel, in bytes.
+
     Raises
     ------
     PackagesNotFound
@@ -78,11 +96,14 @@ async def download_wheels(
     """
     wheels, log = directory / "wheels", directory / "log"
     await asyncio.to_thread(wheels.mkdir)
-    command = [sys.executable, "-m", "pip", *([] if python == sys.executable else ["--python", python]), "download"]
+    pip = importlib.util.find_spec("pip")
+    if pip is None or not pip.submodule_search_locations:
+        raise PackagesNotFound("'packages': the server's environment has no pip; ask its administrator")
+    command = [python, "-I", str(_PROGRAM), pip.submodule_search_locations[0], str(directory), str(max_bytes)]
     command += ["--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet", f"--dest={wheels}"]
     command += ["--no-index", f"--find-links={wheelhouse}"] if wheelhouse else []
     # pip downloads into the temporary directory first, so that must count, too.
-    environment = {**os.environ, "TMPDIR": str(directory), "PIP_NO_CACHE_DIR": "1"}
+    environment = {**download_environment(os.environ, wheelhouse), "TMPDIR": str(directory), "PIP_NO_CACHE_DIR": "1"}
     with await asyncio.to_thread(open, log, "wb") as output:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -103,8 +124,26 @@ async def download_wheels(
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
     if code != 0:
-        raise PackagesNotFound(f"'packages': pip could not download them: {await asyncio.to_thread(_errors_in, log)}")
-    return await asyncio.to_thread(_list_wheels, wheels)
+        errors = await asyncio.to_thread(_errors_in, log)
+        for place in filter(None, (str(directory), wheelhouse)):  # paths of this machine are nothing for the caller
+            errors = errors.replace(f"{place}/", "").replace(place, "")
+        raise PackagesNotFound(f"'packages': pip could not download them: {errors}")
+    return await asyncio.to_thread(_list_wheels, directory)
+
+
+def download_environment(variables: Mapping[str, str], wheelhouse: str) -> dict[str, str]:
+    """Return those of the server's variables that a download may have, without secrets of other things.
+
+    Parameters
+    ----------
+    variables : mapping of str to str
+        All variables of the server.
+    wheelhouse : str
+        With one, pip's configuration has no effect, so that no other source is used.
+    """
+    needed = _NEEDED if wheelhouse else (*_NEEDED, "PIP_*")
+    found = {name: value for name, value in variables.items() if any(fnmatchcase(name, each) for each in needed)}
+    return {**found, "PIP_CONFIG_FILE": os.devnull} if wheelhouse else found
 
 
 async def _bounded_end(process: asyncio.subprocess.Process, directory: Path, max_bytes: int) -> int:
@@ -137,13 +176,13 @@ def _errors_in(log: Path) -> str:
     return "".join(character if character.isprintable() else " " for character in text)[:_SHOWN_CHARACTERS]
 
 
-def _list_wheels(directory: Path) -> list[Path]:
-    found = sorted(directory.iterdir())
-    if len(found) > MAX_WHEELS:
-        raise PackagesNotFound(f"'packages': they are {len(found)} wheels; the limit is {MAX_WHEELS}")
-    for path in found:
+def _list_wheels(directory: Path) -> dict[Path, int]:
+    sizes: dict[str, int] = json.loads((directory / "report").read_text(encoding="utf-8"))
+    if len(sizes) > MAX_WHEELS:
+        raise PackagesNotFound(f"'packages': they are {len(sizes)} wheels; the limit is {MAX_WHEELS}")
+    for name in sizes:
         try:
-            parse_wheel_filename(path.name)
+            parse_wheel_filename(name)
         except InvalidWheelFilename:
-            raise PackagesNotFound(f"'packages': {path.name[:100]!r} is no wheel") from None
-    return found
+            raise PackagesNotFound(f"'packages': {name[:100]!r} is no wheel") from None
+    return {directory / "wheels" / name: size_bytes for name, size_bytes in sizes.items()}

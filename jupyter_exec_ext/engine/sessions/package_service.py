@@ -129,7 +129,7 @@ class PackageService:
             downloaded = await download_wheels(
                 python, requirements, directory, wheelhouse, max_bytes=self._cache.max_bytes
             )
-            return await asyncio.to_thread(self._cache.add, key, downloaded)
+            return await asyncio.to_thread(self._cache.add, key, list(downloaded))
         finally:
             await asyncio.to_thread(self._cache.remove_incoming, directory)
 
