@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import html
 import json
 import ssl
+import string
+from collections.abc import Callable
 from urllib.parse import quote
 
 import aiohttp
 import pytest
 import trustme
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from jupyter_exec_ext.isolation.network.network_access import NetworkAccess, NetworkSecret, Target
@@ -35,19 +38,51 @@ def filled(*headers: tuple[bytes, bytes]) -> dict[bytes, bytes]:
     return dict(SecretFilter(ACCESS, ALLOWED).fill("/", list(headers)))
 
 
+def basic(credentials: str) -> bytes:
+    return b"Basic " + base64.b64encode(credentials.encode())
+
+
 def test_missing_header_is_added_and_a_header_without_the_placeholder_is_kept() -> None:
     assert filled()[b"Authorization"] == b"Bearer " + VALUE.encode()
     assert filled((b"authorization", b"Basic eDp5"))[b"authorization"] == b"Basic eDp5"
 
 
-def test_placeholder_is_replaced_in_any_scheme_of_the_header() -> None:
-    assert filled((b"Authorization", b"token " + PLACEHOLDER.encode())) == {
-        b"Authorization": b"token " + VALUE.encode(),
+def test_placeholder_is_replaced_in_the_form_of_the_header_and_as_a_password() -> None:
+    assert filled((b"Authorization", b"Bearer " + PLACEHOLDER.encode())) == {
+        b"Authorization": b"Bearer " + VALUE.encode(),
         b"Accept-Encoding": b"identity",
     }
-    basic = base64.b64encode(f"user:{PLACEHOLDER}".encode())
-    value = filled((b"Authorization", b"Basic " + basic))[b"Authorization"]
+    value = filled((b"Authorization", basic(f"user:{PLACEHOLDER}")))[b"Authorization"]
     assert base64.b64decode(value[6:]).decode() == f"user:{VALUE}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"token " + PLACEHOLDER.encode(),
+        PLACEHOLDER.encode(),
+        b"Digest AAAA" + PLACEHOLDER.encode() + b"BBB",
+        b"Bearer " + PLACEHOLDER.encode() + b" x",
+        b"Bearer x, Bearer " + PLACEHOLDER.encode(),
+        basic(f"{PLACEHOLDER}:password"),
+        basic(f"{PLACEHOLDER}:{PLACEHOLDER}"),
+        basic(f"user:x{PLACEHOLDER}"),
+        basic(f"user:{PLACEHOLDER}x"),
+        basic(PLACEHOLDER),
+    ],
+)
+def test_placeholder_in_another_form_of_the_header_is_refused(text: bytes) -> None:
+    with pytest.raises(Refused, match=r"header Authorization, in a form other than|a user name"):
+        filled((b"Authorization", text))
+
+
+def test_second_header_and_a_password_in_another_header_are_refused() -> None:
+    header = (b"Authorization", b"Bearer " + PLACEHOLDER.encode())
+    with pytest.raises(Refused):
+        filled(header, header)
+    secret = NetworkSecret("KEY", PLACEHOLDER, ("a.test",), "X-Key", "{}", VALUE)
+    with pytest.raises(Refused):
+        SecretFilter(NetworkAccess((), secrets=(secret,)), ALLOWED).fill("/", [(b"X-Key", basic(f"u:{PLACEHOLDER}"))])
 
 
 def test_headers_that_would_hide_the_value_in_the_answer_are_removed() -> None:
@@ -64,10 +99,9 @@ def test_other_hosts_and_plain_http_get_nothing(target: Target) -> None:
 
 @pytest.mark.parametrize("target", [ALLOWED, OTHER])
 def test_placeholder_in_another_place_is_refused(target: Target) -> None:
-    basic = b"Basic " + base64.b64encode(f"user:{PLACEHOLDER}".encode())
     with pytest.raises(Refused):
         SecretFilter(ACCESS, target).fill(f"/?{PLACEHOLDER}", [])
-    for header in ((b"X", PLACEHOLDER.encode()), (PLACEHOLDER.encode(), b"x"), (b"X", basic)):
+    for header in ((b"X", PLACEHOLDER.encode()), (PLACEHOLDER.encode(), b"x"), (b"X", basic(f"user:{PLACEHOLDER}"))):
         with pytest.raises(Refused):
             SecretFilter(ACCESS, target).fill("/", [header])
 
@@ -124,21 +158,69 @@ def test_events_come_out_at_their_newline_and_the_rest_at_the_end() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "form",
-    [VALUE, quote(VALUE), quote(VALUE, safe=""), json.dumps(VALUE)[1:-1], base64.b64encode(VALUE.encode()).decode()],
+ESCAPES: dict[str, Callable[[str], str]] = {
+    "as it is": lambda char: char,
+    "URL": lambda char: quote(char, safe=""),
+    "URL, lower case": lambda char: quote(char, safe="").lower(),
+    "path": quote,
+    "JSON": lambda char: json.dumps(char)[1:-1],
+    "JSON, slash": lambda char: json.dumps(char)[1:-1].replace("/", r"\/"),
+    "JSON, code": lambda char: f"\\u{ord(char):04x}",
+    "JSON, code in capitals": lambda char: f"\\u{ord(char):04X}",
+    "program": lambda char: f"\\x{ord(char):02x}",
+    "HTML": html.escape,
+    "HTML, number": lambda char: f"&#{ord(char):03};",
+    "HTML, hexadecimal": lambda char: f"&#x{ord(char):X};",
+}
+
+
+def forms_of(value: str, escape: Callable[[str], str], url_safe: bool, before: int) -> list[bytes]:
+    """Return a value and its base64 after some other bytes, with special characters escaped."""
+    encode = base64.urlsafe_b64encode if url_safe else base64.b64encode
+    whole = encode(b"<" * before + value.encode() + b">").decode()[-(-8 * before // 6) : 8 * (before + len(value)) // 6]
+    return ["".join(char if char.isalnum() else escape(char) for char in form).encode() for form in (value, whole)]
+
+
+@pytest.mark.parametrize("escape", ESCAPES.values(), ids=ESCAPES)
+def test_value_in_another_form_does_not_come_back(escape: Callable[[str], str]) -> None:
+    for before in range(4):
+        for form in (*forms_of(VALUE, escape, False, before), *forms_of(VALUE, escape, True, before)):
+            assert form not in b"".join(pieces_out(VALUE, [b"<" + form + b">"]))
+
+
+@settings(max_examples=scaled(2000, per_commit=100))
+@given(
+    st.text(string.printable[:-5], min_size=8, max_size=40).filter(lambda value: value == value.strip()),
+    st.sampled_from(list(ESCAPES.values())),
+    st.booleans(),
+    st.integers(0, 4),
+    st.integers(1, 80),
 )
-def test_value_in_another_form_does_not_come_back(form: str) -> None:
+def test_forms_of_any_value_do_not_come_back_in_any_pieces(
+    value: str, escape: Callable[[str], str], url_safe: bool, before: int, size: int
+) -> None:
+    for form in forms_of(value, escape, url_safe, before):
+        body = b"<" + form + b">"
+        assert form not in b"".join(
+            pieces_out(value, [body[start : start + size] for start in range(0, len(body), size)])
+        )
+
+
+def test_search_for_a_value_with_backslashes_ends() -> None:
+    assert pieces_out("\\" * 40 + "x", [b"\\" * 1000]) == [b"\\" * 563, b"\\" * 437]
+
+
+def test_value_does_not_come_back_in_headers_and_reasons() -> None:
     secrets = SecretFilter(ACCESS, ALLOWED)
     secrets.fill("/", [])
-    assert form.encode() not in secrets.clean_body(f"<{form}>".encode(), is_last=True)
-    assert secrets.clean_headers([(b"X", form.encode())]) != [(b"X", form.encode())]
-    assert form.encode() not in secrets.clean_text(b"OK " + form.encode())
+    for form in (VALUE, json.dumps(VALUE), base64.b64encode(VALUE.encode()).decode()):
+        assert form.encode() not in secrets.clean_text(b"OK " + form.encode())
+        assert secrets.clean_headers([(b"X", form.encode())]) != [(b"X", form.encode())]
 
 
 def test_basic_credentials_with_the_value_do_not_come_back() -> None:
     secrets = SecretFilter(ACCESS, ALLOWED)
-    sent = b"Basic " + base64.b64encode(f"user:{PLACEHOLDER}".encode())
+    sent = basic(f"user:{PLACEHOLDER}")
     value = dict(secrets.fill("/", [(b"Authorization", sent)]))[b"Authorization"]
     assert secrets.clean_body(b"<" + value + b">", is_last=True) == b"<" + sent + b">"
 
