@@ -207,7 +207,7 @@ def show_network(args: argparse.Namespace) -> int:
     print(f"Network: {_NETWORKS[network.network]}")
     for rule in network.rules:
         print(f"  {printable(rule)}")
-    for rule in network.allowed:
+    for rule in network.added_rules:
         print(f"  {printable(rule)} (for this session)")
     for request in network.requests:
         what = f"{request.method} {request.host}:{request.port}{request.path}" if request.host else "unreadable"

@@ -63,7 +63,7 @@ class SessionNetwork:
         ``none``, ``rules``, or ``host`` for the network of the machine on which its kernel runs.
     rules : sequence of str
         The rules of its policies. Under policies of several levels a request needs a rule of each.
-    allowed : sequence of str
+    added_rules : sequence of str
         Rules that the owner has added for this session.
     requests : sequence of NetworkActivity
         The newest requests, oldest first.
@@ -72,5 +72,5 @@ class SessionNetwork:
     session_id: str
     network: str
     rules: Sequence[str] = ()
-    allowed: Sequence[str] = ()
+    added_rules: Sequence[str] = ()
     requests: Sequence[NetworkActivity] = ()

@@ -29,7 +29,7 @@ const REFUSED: INetworkRequest = {
 const NETWORK: ISessionNetwork = {
   network: 'rules',
   rules: ['a.example'],
-  allowed: [],
+  added_rules: [],
   requests: [REFUSED]
 };
 

@@ -43,7 +43,7 @@ def test_bearer_reads_its_rules_and_refused_requests(agent: Bearer) -> None:
     assert "403" in agent.run(session, _FETCH).json()["stdout"]
     network = agent.call("GET", f"/sessions/{session}/network").json()
     (request,) = network.pop("requests")
-    expected = {"network": "rules", "rules": ["a.example", "b.example"], "allowed": []}
+    expected = {"network": "rules", "rules": ["a.example", "b.example"], "added_rules": []}
     assert network == {"session_id": session, **expected}
     assert (request["verdict"], request["host"], request["port"]) == ("refused", "c.example", 80)
     assert "policy 'net' does not allow host c.example" in request["reason"]
@@ -54,7 +54,7 @@ def test_owner_alone_adds_a_rule(ruled: Host, agent: Bearer) -> None:
     path = f"/sessions/{agent.session()}/network"
     answer = agent.call("POST", path, json={"rule": "c.example"})
     assert (answer.status_code, answer.json()["code"]) == (403, "owner_only")
-    assert owner_of(ruled).call("POST", path, json={"rule": "c.example"}).json()["allowed"] == ["c.example"]
+    assert owner_of(ruled).call("POST", path, json={"rule": "c.example"}).json()["added_rules"] == ["c.example"]
     for body in ({}, {"rule": ""}, {"rule": 1}, {"rule": "x" * 501}, {"rule": "a b"}, {"rule": "c.example", "x": 1}):
         refused = owner_of(ruled).call("POST", path, json=body)
         assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request"), body
@@ -86,7 +86,7 @@ async def test_both_clients_read_and_allow(ruled: Host, agent: Bearer) -> None:
     session = agent.session()
     with ExecClient(ruled.info) as client:
         attached = client.get_session(session)
-        assert attached.allow_network("c.example:8443").allowed == ["c.example:8443"]
+        assert attached.allow_network("c.example:8443").added_rules == ["c.example:8443"]
         with pytest.raises(InvalidRequest, match="'rule'"):
             attached.allow_network("no rule")
     async with AsyncExecClient(ruled.info.url, token=agent.token) as client:
@@ -110,4 +110,4 @@ def test_command_prints_rules_and_requests_and_adds_a_rule(ruled: Host, agent: B
     assert "Network: what these rules allow\n  a.example\n  b.example\n" in shown
     assert "refused  GET c.example:80/  (policy 'net' does not allow host c.example" in shown
     assert "  c.example (for this session)\n" in run("--allow", "c.example")
-    assert json.loads(run("--json"))["allowed"] == ["c.example"]
+    assert json.loads(run("--json"))["added_rules"] == ["c.example"]

@@ -114,7 +114,7 @@ export interface ISessionNetwork {
   readonly network: 'none' | 'rules' | 'host';
   readonly rules: readonly string[];
   /** Rules that the owner has added for this session. */
-  readonly allowed: readonly string[];
+  readonly added_rules: readonly string[];
   /** The oldest first. */
   readonly requests: readonly INetworkRequest[];
 }

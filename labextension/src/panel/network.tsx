@@ -86,8 +86,8 @@ function Requests({ network }: { network: ISessionNetwork }): React.ReactElement
   return (
     <div className="jex-Requests">
       <p>{trans.__('Rules: %1', oneLine(network.rules.join(', '), 2000) || trans.__('none'))}</p>
-      {network.allowed.length > 0 && (
-        <p>{trans.__('Allowed for this session: %1', oneLine(network.allowed.join(', '), 2000))}</p>
+      {network.added_rules.length > 0 && (
+        <p>{trans.__('Allowed for this session: %1', oneLine(network.added_rules.join(', '), 2000))}</p>
       )}
       <ol aria-label={trans.__('Network requests, newest first')}>
         {newest.slice(0, shown).map((request, index) => (

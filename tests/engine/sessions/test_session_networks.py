@@ -110,7 +110,7 @@ async def test_owner_allows_a_session_one_thing_more(make_net: MakeNet, port: in
     assert await net.fetch(session, url) == "hello\n"
     assert "does not allow" in await net.fetch(other, url)
     described = net.engine.networks.describe(session.id, session.isolation)
-    assert (described.network, described.rules, described.allowed) == (
+    assert (described.network, described.rules, described.added_rules) == (
         "rules",
         [f"here.test:{port}"],
         [f"other.test:{port}"],
