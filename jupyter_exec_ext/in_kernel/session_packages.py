@@ -9,6 +9,7 @@ older.
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import shutil
@@ -84,9 +85,12 @@ def set_up(session_directory: str, environment: dict[str, str]) -> None:
     )
     _make_importable(packages)
 
-    def install(requirements: list[str], wheels: list[str]) -> None:
+    def install(requirements: list[str], wheels: dict[str, str]) -> None:
         """Install packages from wheels that the server has verified, without a network."""
-        _run_installer(python, requirements, wheels)
+        # The installation may have waited for long, and the cache has changed meanwhile.
+        for path, sha256 in wheels.items():
+            _verify(path, sha256)
+        _run_installer(python, requirements, list(wheels))
         _make_importable(packages)
 
     module: Any = types.ModuleType(MODULE)
@@ -104,6 +108,18 @@ def _make_importable(packages: str) -> None:
     start = 1 if others[:1] == [""] else 0
     sys.path[:] = [*others[:start], *added, *others[start:]]
     importlib.invalidate_caches()
+
+
+def _verify(path: str, sha256: str) -> None:
+    name, digest = os.path.basename(path), hashlib.sha256()
+    try:
+        with open(path, "rb") as opened:
+            for part in iter(lambda: opened.read(1024 * 1024), b""):
+                digest.update(part)
+    except FileNotFoundError:
+        raise PackagesNotInstalled(f"{name} is no longer in the server's cache; install it again") from None
+    if digest.hexdigest() != sha256:
+        raise PackagesNotInstalled(f"{name} has changed since the server chose it; install it again")
 
 
 def _run_installer(python: str, requirements: list[str], wheels: list[str]) -> None:

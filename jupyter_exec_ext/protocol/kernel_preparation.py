@@ -119,9 +119,15 @@ def packages_code(session_directory: str, environment: Mapping[str, str]) -> str
     return _expression(f"{_source(_PACKAGES)}\nset_up({session_directory!r}, {dict(environment)!r})\n")
 
 
-def install_code(requirements: Sequence[str], wheels: Sequence[str]) -> str:
-    """Return code that installs packages in a kernel that has run `packages_code`."""
-    return f"__import__('jupyter_exec_packages').install({list(requirements)!r}, {list(wheels)!r})"
+def install_code(requirements: Sequence[str], wheels: Mapping[str, str]) -> str:
+    """Return code that installs packages in a kernel that has run `packages_code`.
+
+    Parameters
+    ----------
+    wheels : mapping of str to str
+        The SHA-256 of each wheel, by its path.
+    """
+    return f"__import__('jupyter_exec_packages').install({list(requirements)!r}, {dict(wheels)!r})"
 
 
 @cache

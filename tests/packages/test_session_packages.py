@@ -164,7 +164,7 @@ def test_code_changes_neither_the_cache_nor_packages_of_others(host: Host, agent
 def test_changed_wheel_in_the_cache_is_not_installed(host: Host, agent: Bearer) -> None:
     session = agent.session()
     install(agent, session, "small==1.0")
-    wheel = host.home / "jupyter_data_dir/jupyter_exec_ext/wheels/wheels/small-1.0-py3-none-any.whl"
+    (wheel,) = (host.home / "jupyter_data_dir/jupyter_exec_ext/wheels").glob("*/wheels/small-1.0-py3-none-any.whl")
     right = wheel.read_bytes()
     wheel.chmod(0o600)
     wheel.write_bytes(right.replace(b"'1.0'", b"'666'"))
@@ -172,6 +172,30 @@ def test_changed_wheel_in_the_cache_is_not_installed(host: Host, agent: Bearer) 
     install(agent, other, "small==1.0")
     assert output(agent, other, _VERSION) == "1.0\n"
     assert wheel.read_bytes() == right
+
+
+@only_in_full
+def test_wheel_that_changes_while_its_installation_waits_is_not_installed(host: Host, agent: Bearer) -> None:
+    session = agent.session()
+    install(agent, session, "large")
+    (wheel,) = (host.home / "jupyter_data_dir/jupyter_exec_ext/wheels").glob("*/wheels/large-1.0-py3-none-any.whl")
+    right = wheel.read_bytes()
+    go = host.home / _WORK / session / "go"
+    busy = f"import os, time\nwhile not os.path.exists({go.name!r}):\n    time.sleep(0.01)"
+    later = {"Prefer": "respond-async"}
+    running = agent.call("POST", f"/sessions/{session}/executions", json={"code": busy}, headers=later).json()["id"]
+    body = {"packages": ["large"]}
+    waiting = agent.call("POST", f"/sessions/{session}/packages", json=body, headers=later).json()["id"]
+    wheel.chmod(0o600)
+    wheel.write_bytes(right + b"x")
+    go.touch()
+    done = [
+        agent.call("GET", f"/executions/{each}", headers={"Prefer": "wait=30"}).json() for each in (running, waiting)
+    ]
+    assert done[0]["state"] == "ok"
+    error = done[1]["error"]
+    assert (error["name"], "has changed" in error["value"]) == ("PackagesNotInstalled", True)
+    wheel.write_bytes(right)
 
 
 def test_owner_installs_in_a_plain_session_and_it_survives_a_restart(host: Host) -> None:

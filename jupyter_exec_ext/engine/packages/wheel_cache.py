@@ -1,7 +1,8 @@
 """Cache of verified wheels, for all sessions: the server writes it, and sandboxes see its wheels read-only.
 
-Each set of wheels is kept under a key for its requirements, with the wheels' SHA-256, which is checked at each use.
-Everything here blocks: call it in a thread.
+Each set of wheels is kept under a key for its requirements, with the wheels' SHA-256, which is checked at each use. A
+wheel that is there keeps its SHA-256: another one of the same name is refused. Wheels of different sources have
+directories of their own. Everything here blocks: call it in a thread.
 """
 
 from __future__ import annotations
@@ -10,12 +11,14 @@ import hashlib
 import json
 import os
 import tempfile
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from ...errors import PackagesNotFound
 from ...system.removal import remove_tree
 
 #: After this time, requirements are resolved again: there may be newer versions.
@@ -23,8 +26,31 @@ FRESH_SECONDS = 24 * 3600.0
 _READ_BYTES = 1024 * 1024
 
 
+# Of all caches of this process, whose eviction is a common one.
+_LOCK = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True)
+class CachedWheel:
+    """Wheel in the cache.
+
+    Parameters
+    ----------
+    path : Path
+        Its file.
+    sha256 : str
+        The SHA-256 that it had when it was downloaded, in hexadecimal.
+    unpacked_bytes : int
+        How much it has when it is installed.
+    """
+
+    path: Path
+    sha256: str
+    unpacked_bytes: int
+
+
 class WheelCache:
-    """Wheels below a directory, the least recently used of which go when there are too many.
+    """Wheels of one source, the least recently used of which go when all sources together have too many.
 
     Parameters
     ----------
@@ -32,6 +58,8 @@ class WheelCache:
         Created when it is first needed, for this user alone.
     max_bytes : int
         Limit on the size of all wheels.
+    source : str
+        The wheelhouse, or the configuration of the index.
 
     Attributes
     ----------
@@ -39,15 +67,18 @@ class WheelCache:
         The directory that sessions see.
     """
 
-    def __init__(self, directory: Path, max_bytes: int) -> None:
-        self.wheels = directory / "wheels"
+    def __init__(self, directory: Path, max_bytes: int, source: str) -> None:
         self.max_bytes = max_bytes
-        self._sets = directory / "sets"
-        self._incoming = directory / "incoming"
+        self._root = directory
+        place = directory / hashlib.sha256(source.encode()).hexdigest()[:32]
+        self.wheels = place / "wheels"
+        self._digests = place / "digests"
+        self._sets = place / "sets"
+        self._incoming = place / "incoming"
 
     def prepare(self) -> None:
         """Create the directories if they are missing."""
-        for directory in (self.wheels, self._sets, self._incoming):
+        for directory in (self.wheels, self._digests, self._sets, self._incoming):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def make_incoming(self) -> Path:
@@ -59,46 +90,89 @@ class WheelCache:
         """Remove the directory of a download."""
         remove_tree(directory)
 
-    def find(self, key: str) -> list[Path] | None:
+    def find(self, key: str) -> list[CachedWheel] | None:
         """Return the wheels of a set, each with the content that it had when it was added; None if one has not."""
         try:
             data = json.loads((self._sets / key).read_text())
-        except (FileNotFoundError, ValueError):  # a power failure can leave an empty file
+            is_fresh = 0 <= time.time() - data["at"] < FRESH_SECONDS
+            found = [CachedWheel(self.wheels / name, *values) for name, *values in data["wheels"]]
+        except (FileNotFoundError, ValueError, KeyError, TypeError):  # a power failure can leave part of a file
             return None
-        if not 0 <= time.time() - data["at"] < FRESH_SECONDS:
+        if not is_fresh:
             return None
-        found = [self.wheels / name for name in data["wheels"]]
-        for path, digest in zip(found, data["wheels"].values(), strict=True):
+        for wheel in found:
             try:
-                if _digest(path) != digest:
+                if _digest(wheel.path) != wheel.sha256:
                     return None
-                os.utime(path)  # the time of the last use
+                os.utime(wheel.path)  # the time of the last use
             except OSError:  # it was evicted; or code under Landlock has changed its mode, which that cannot prevent
                 return None
         return found
 
-    def add(self, key: str, downloaded: Sequence[Path]) -> list[Path]:
-        """Move downloaded wheels into the cache, and return their new places."""
-        digests, added = {}, []
-        for path in downloaded:
-            digests[path.name] = _digest(path)
-            path.chmod(0o444)
-            os.utime(path)
-            added.append(path.replace(self.wheels / path.name))
-        written = downloaded[0].parent / "set" if downloaded else self._incoming / key
-        written.write_text(json.dumps({"at": time.time(), "wheels": digests}))
-        written.replace(self._sets / key)
-        self._evict(digests)
+    def add(self, key: str, downloaded: Mapping[Path, int]) -> list[CachedWheel]:
+        """Move downloaded wheels into the cache.
+
+        Parameters
+        ----------
+        key : str
+            The key of the set.
+        downloaded : mapping of Path to int
+            The unpacked size of each wheel.
+
+        Raises
+        ------
+        PackagesNotFound
+            If the cache has a wheel of the same name that had another content when it was downloaded.
+        """
+        with _LOCK:
+            wheels = [
+                (path, CachedWheel(self.wheels / path.name, _digest(path), downloaded[path])) for path in downloaded
+            ]
+            for path, wheel in wheels:
+                self._note_digest(path, wheel)
+            for path, wheel in wheels:
+                path.chmod(0o444)
+                os.utime(path)
+                path.replace(wheel.path)  # of the same content, or of one that was changed afterwards
+            added = [wheel for _, wheel in wheels]
+            written = Path(tempfile.mkdtemp(dir=self._incoming)) / "set"
+            rows = [(wheel.path.name, wheel.sha256, wheel.unpacked_bytes) for wheel in added]
+            written.write_text(json.dumps({"at": time.time(), "wheels": rows}))
+            written.replace(self._sets / key)
+            written.parent.rmdir()
+            self._evict({wheel.path for wheel in added})
         return added
 
-    def _evict(self, kept: Mapping[str, Any]) -> None:
-        found = sorted(((path, path.stat()) for path in self.wheels.iterdir()), key=lambda item: item[1].st_mtime)
-        too_many = sum(status.st_size for _, status in found) - self.max_bytes
-        for path, status in found:
-            if too_many > 0 and path.name not in kept:
-                path.unlink()
+    def _note_digest(self, path: Path, wheel: CachedWheel) -> None:
+        """Note the SHA-256 of a new wheel, or make sure that it is the one that was noted."""
+        noted, digest = self._digests / wheel.path.name, path.with_name("digest")
+        digest.write_text(wheel.sha256)
+        try:
+            os.link(digest, noted)  # unlike a replacement, it fails if another server was faster
+        except FileExistsError:
+            known = noted.read_text()
+            if len(known) == len(wheel.sha256) and known != wheel.sha256:
+                raise PackagesNotFound(
+                    f"'packages': {wheel.path.name} has another content than when the server first downloaded it; ask "
+                    "its administrator, who can empty the directory of package_cache if that is right"
+                ) from None
+            digest.replace(noted)  # the same, or what a power failure has left
+        else:
+            digest.unlink()
+
+    def _evict(self, kept: Collection[Path]) -> None:
+        """Remove wheels that have not been used for the longest time, and old sets; other servers may do the same."""
+        found = []
+        for path in self._root.glob("*/wheels/*"):
+            with suppress(FileNotFoundError):
+                found.append((path.stat(), path))
+        too_many = sum(status.st_size for status, _ in found) - self.max_bytes
+        for status, path in sorted(found, key=lambda item: item[0].st_mtime):
+            if too_many > 0 and path not in kept:
+                path.unlink(missing_ok=True)
+                (path.parent.parent / "digests" / path.name).unlink(missing_ok=True)
                 too_many -= status.st_size
-        for path in self._sets.iterdir():
+        for path in self._root.glob("*/sets/*"):
             with suppress(FileNotFoundError):
                 if time.time() - path.stat().st_mtime > FRESH_SECONDS:
                     path.unlink()

@@ -9,9 +9,7 @@ import os
 import re
 import shutil
 import sys
-import zipfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from ...auth.caller import Caller
 from ...errors import Conflict, PackagesNotFound, QueueFull
@@ -21,6 +19,7 @@ from ..executions.live_execution import ExecutionHandle
 from ..files.file_transfer import limits_of
 from ..files.session_space import require_space
 from ..packages.package_index import machine_index
+from ..packages.wheel_cache import CachedWheel, WheelCache
 from ..packages.wheel_download import download_wheels, parse_requirements
 from ..ports import AuditTrail, FileLimits, KernelHost
 from ..settings import EngineSettings
@@ -50,7 +49,6 @@ class PackageService:
         self._settings = settings
         self._host = host
         self._packages = packages
-        self._cache = packages.cache
         self._sessions = sessions
         self._executions = executions
         self._audit = audit
@@ -90,23 +88,25 @@ class PackageService:
         most_bytes = own.within(limits_of(caller.policies)).max_session_bytes
         if most_bytes is not None:
             directory = self._packages.directory(session_id)
-            size_bytes = await asyncio.to_thread(_unpacked_bytes, wheels)
+            size_bytes = sum(wheel.unpacked_bytes for wheel in wheels)
             await asyncio.to_thread(require_space, directory, size_bytes, most_bytes)
-        request = ExecutionRequest(install_code(requirements, list(map(str, wheels))), language="python")
+        code = install_code(requirements, {str(wheel.path): wheel.sha256 for wheel in wheels})
+        request = ExecutionRequest(code, language="python")
         execution = await self._executions.execute(caller, session_id, request, idempotency_of(key, request))
         # The wheels show what was installed, the requirements what was asked for.
-        names = [wheel.name for wheel in wheels]
+        names = [wheel.path.name for wheel in wheels]
         self._audit.record(
             "session", "install_asked", caller.principal, session_id, packages=requirements, wheels=names
         )
         return execution
 
-    async def _wheels_for(self, kernel_name: str, requirements: Sequence[str]) -> list[Path]:
+    async def _wheels_for(self, kernel_name: str, requirements: Sequence[str]) -> list[CachedWheel]:
         """Return verified wheels of the cache, which are downloaded if need be."""
         python = _resolve_python(self._host.program_of(kernel_name))
         wheelhouse = self._settings.wheelhouse
         key = await asyncio.to_thread(_key_of, python, requirements, wheelhouse)
-        found = await asyncio.to_thread(self._cache.find, key)
+        cache = await self._packages.get_cache()
+        found = await asyncio.to_thread(cache.find, key)
         if found is not None:
             return found
         if self._waiting >= _MAX_WAITING:
@@ -118,20 +118,22 @@ class PackageService:
         try:
             async with self._turns:
                 # Another session may have had the same ones downloaded meanwhile.
-                found = await asyncio.to_thread(self._cache.find, key)
-                return found if found is not None else await self._download(key, python, requirements, wheelhouse)
+                found = await asyncio.to_thread(cache.find, key)
+                return found if found is not None else await self._download(cache, key, python, requirements)
         finally:
             self._waiting -= 1
 
-    async def _download(self, key: str, python: str, requirements: Sequence[str], wheelhouse: str) -> list[Path]:
-        directory = await asyncio.to_thread(self._cache.make_incoming)
+    async def _download(
+        self, cache: WheelCache, key: str, python: str, requirements: Sequence[str]
+    ) -> list[CachedWheel]:
+        directory = await asyncio.to_thread(cache.make_incoming)
         try:
             downloaded = await download_wheels(
-                python, requirements, directory, wheelhouse, max_bytes=self._cache.max_bytes
+                python, requirements, directory, self._settings.wheelhouse, max_bytes=cache.max_bytes
             )
-            return await asyncio.to_thread(self._cache.add, key, list(downloaded))
+            return await asyncio.to_thread(cache.add, key, downloaded)
         finally:
-            await asyncio.to_thread(self._cache.remove_incoming, directory)
+            await asyncio.to_thread(cache.remove_incoming, directory)
 
 
 def _resolve_python(program: str) -> str:
@@ -153,11 +155,3 @@ def _key_of(python: str, requirements: Sequence[str], wheelhouse: str) -> str:
         ) from None
     values = [python, os.stat(python).st_mtime_ns, sorted(requirements), source]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()
-
-
-def _unpacked_bytes(wheels: Sequence[Path]) -> int:
-    total = 0
-    for wheel in wheels:
-        with zipfile.ZipFile(wheel) as archive:
-            total += sum(entry.file_size for entry in archive.infolist())
-    return total

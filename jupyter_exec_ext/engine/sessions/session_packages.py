@@ -40,18 +40,18 @@ class PackagesPlan:
 
 
 class SessionPackages:
-    """Sessions that can install packages.
-
-    Attributes
-    ----------
-    cache : WheelCache
-        Wheels that the server has downloaded.
-    """
+    """Sessions that can install packages."""
 
     def __init__(self, settings: EngineSettings) -> None:
-        self.cache = WheelCache(Path(settings.package_cache).absolute(), settings.package_cache_bytes)
         self._settings = settings
+        self._directory = Path(settings.package_cache).absolute()
         self._sessions: set[str] = set()
+
+    async def get_cache(self) -> WheelCache:
+        """Return the cache of wheels from the wheelhouse or, without one, from the index."""
+        wheelhouse = self._settings.wheelhouse
+        source = f"wheelhouse {wheelhouse}" if wheelhouse else repr(await asyncio.to_thread(machine_index))
+        return WheelCache(self._directory, self._settings.package_cache_bytes, source)
 
     async def plan(self, caller: Caller, spec: KernelSpecInfo) -> PackagesPlan | None:
         """Return the packages of a session with a kernel of its own; None if the caller's policies give it none.
@@ -62,11 +62,12 @@ class SessionPackages:
         return await self._make_plan() if is_allowed and self._is_possible(spec.language, spec.isolation) else None
 
     async def _make_plan(self) -> PackagesPlan:
-        await asyncio.to_thread(self.cache.prepare)
+        cache = await self.get_cache()
+        await asyncio.to_thread(cache.prepare)
         wheelhouse = self._settings.wheelhouse
         # A sandbox with a directory that is not there could not be made.
         is_there = bool(wheelhouse) and await asyncio.to_thread(os.path.isdir, wheelhouse)
-        places = [str(self.cache.wheels), *([wheelhouse] if is_there else [])]
+        places = [str(cache.wheels), *([wheelhouse] if is_there else [])]
         variables = {"PIP_FIND_LINKS": " ".join(places), "UV_FIND_LINKS": ",".join(places)}
         if wheelhouse:
             variables |= {"PIP_NO_INDEX": "1", "UV_NO_INDEX": "1", "UV_OFFLINE": "1"}
