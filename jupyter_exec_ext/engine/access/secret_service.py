@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import NoReturn
 
 from ...auth.caller import Caller
@@ -35,7 +35,7 @@ class SecretService:
     Attributes
     ----------
     on_change : callable
-        Called after a secret was set or deleted, with its name.
+        Called after a secret was set or deleted, here or by another server, with its name.
     """
 
     def __init__(self, store: SecretStore, audit: AuditTrail) -> None:
@@ -81,7 +81,7 @@ class SecretService:
             hosts = existing.hosts if existing and request.hosts is None else request.hosts or ()
             secret = Secret(
                 name,
-                tuple(dict.fromkeys(hosts)),
+                list(dict.fromkeys(hosts)),  # as the store returns it, for the comparison in `refresh`
                 existing.header if existing and request.header is None else request.header or "",
                 existing.created_at if existing else now,
                 now,
@@ -142,12 +142,7 @@ class SecretService:
         names = effective_secrets(policies)
         if not names:
             return ()
-        async with self._turn:
-            found = await self._store.values(names)
-            renewed = [name for name in found if name in self._known and self._known[name] != found[name]]
-            self._known.update(found)
-        for name in renewed:  # another server with the same store has set it
-            await self._report_change(name)
+        found = await self.refresh(names)
         owners: dict[tuple[str, str], str] = {}
         for name in names:
             if name not in found:
@@ -161,6 +156,24 @@ class SecretService:
                 if owners.setdefault((host, header), name) != name:
                     _deny(policies, name, f"{owners[host, header]} has the same header for {host}; leave one out")
         return names
+
+    async def refresh(self, names: Collection[str]) -> Mapping[str, tuple[Secret, str]]:
+        """Read secrets anew and return those that exist; another server with the same store may have changed them.
+
+        Raises
+        ------
+        Conflict
+            If the key file cannot be used, or does not decrypt one of them.
+        """
+        async with self._turn:
+            found = await self._store.values(names)
+            changed = [name for name in names if self._known.get(name) != found.get(name)]
+            for name in changed:
+                self._known.pop(name, None)
+            self._known.update(found)
+        for name in changed:
+            await self._report_change(name)
+        return found
 
     def of_session(self, session_id: str, names: Iterable[str]) -> tuple[NetworkSecret, ...]:
         """Return the secrets of a session with their present values; those that were deleted are left out."""

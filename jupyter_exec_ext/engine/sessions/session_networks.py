@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ...auth.caller import Caller
-from ...errors import Conflict, IsolationRequired
+from ...errors import Conflict, ExecError, IsolationRequired
 from ...isolation.network.control_messages import NetworkRequest, ProxySettings
 from ...isolation.network.network_access import NetworkAccess, NetworkSecret
 from ...isolation.network.trusted_certificates import trusted_certificates
@@ -28,6 +28,8 @@ from ..settings import EngineSettings
 
 #: Tells a sandbox to give its kernel the proxy's port. The value is the path of certificates, or empty.
 NETWORK_VARIABLE = "JUPYTER_EXEC_NETWORK"
+#: How often changes of secrets by other servers with the same store are looked for.
+_REFRESH_SECONDS = 5.0
 _MAX_REQUESTS = 200
 _MAX_ADDED_RULES = 100
 _MAX_WANTED_RULES = 20
@@ -172,6 +174,7 @@ class SessionNetworks:
         self._proxy: NetworkProxy | None = None
         self._certificates: Path | None = None
         self._networks: dict[str, RuledNetwork] = {}
+        self._refreshing: asyncio.Task[None] | None = None  # while there are sessions with secrets
 
     def access_of(self, caller: Caller) -> NetworkAccess | None:
         """Return what the caller's sessions reach; None if there are no rules for it."""
@@ -196,6 +199,8 @@ class SessionNetworks:
         proxy = self._running_proxy()
         network = RuledNetwork(session_id, principal, access, proxy, self._background, self._log, secrets)
         self._networks[session_id] = network
+        if secrets and (self._refreshing is None or self._refreshing.done()):
+            self._refreshing = asyncio.get_running_loop().create_task(self._refresh_secrets())
         return network
 
     def end(self, session_id: str) -> None:
@@ -204,7 +209,13 @@ class SessionNetworks:
         if network is not None:
             network.on_wanted = None
             ending = self._background.start(network.close())
-            ending.add_done_callback(lambda _: self._networks.pop(session_id))
+            ending.add_done_callback(lambda _: self._forget(session_id))
+
+    def _forget(self, session_id: str) -> None:
+        self._networks.pop(session_id)
+        if self._refreshing is not None and not self._used_secrets():
+            self._refreshing.cancel()
+            self._refreshing = None
 
     def describe(self, session_id: str, isolation: str) -> SessionNetwork:
         """Return what a session reaches, and what it has asked for."""
@@ -244,8 +255,27 @@ class SessionNetworks:
             if name in network.secrets:
                 await network.set_secrets(self._secrets.of_session(session_id, network.secrets))
 
+    def _used_secrets(self) -> set[str]:
+        return {name for network in self._networks.values() for name in network.secrets}
+
+    async def _refresh_secrets(self) -> None:
+        """Look for changes of the secrets in use by other servers with the same store, until there are none in use."""
+        problem = ""
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            try:
+                await self._secrets.refresh(self._used_secrets())
+                problem = ""
+            except ExecError as error:  # sessions go on with the values that they have
+                if error.message != problem:
+                    self._log.warning("changes of secrets by other servers are not seen: %s", error.message)
+                problem = error.message
+
     async def stop(self) -> None:
         """End the proxy."""
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            await asyncio.gather(self._refreshing, return_exceptions=True)
         if self._proxy is not None:
             await self._proxy.stop()
         if self._certificates is not None:

@@ -13,7 +13,7 @@ from jupyter_exec_ext.auth.policy_parsing import read_limits, read_policies
 from jupyter_exec_ext.engine.access.secret_service import effective_secrets
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.kernels.secret_placeholders import placeholders
-from jupyter_exec_ext.errors import Conflict, InvalidRequest, SecretNotFound, TokenTooBroad
+from jupyter_exec_ext.errors import Conflict, InvalidRequest, PolicyDenied, SecretNotFound, TokenTooBroad
 from jupyter_exec_ext.isolation.network import libraries
 from jupyter_exec_ext.models import SecretRequest
 
@@ -113,18 +113,31 @@ def test_request_shows_no_value() -> None:
     assert VALUE not in repr(SecretRequest(VALUE, ["a.test"], HEADER))
 
 
-async def test_value_that_another_server_set_reaches_this_one_with_the_next_session(
+async def test_changes_by_another_server_reach_this_one_with_the_next_session(
     make_engine: Callable[..., ExecEngine],
 ) -> None:
     here, there = make_engine(), make_engine()
     policies = read_policies({"p": {"isolation": "sandbox", "network": ["a.test"], "secrets": ["A"]}})
     access = here.networks.access_of(_bearer(policies["p"]))
     assert access is not None
+    changed: list[str] = []
+
+    async def note(name: str) -> None:
+        changed.append(name)
+
     await here.secrets.put(ME, "A", SecretRequest(VALUE, ["a.test"], HEADER))
+    here.secrets.on_change = note
     assert await here.secrets.load([policies["p"]], access) == ("A",)
+    assert changed == []  # what was set here is what the store has
     await there.secrets.put(ME, "A", SecretRequest(VALUE + "2"))
     await here.secrets.load([policies["p"]], access)
     assert [each.value for each in here.secrets.of_session("ses_1", ["A"])] == [VALUE + "2"]
+    assert changed == ["A"]
+    await there.secrets.delete(ME, "A")
+    with pytest.raises(PolicyDenied, match="it does not exist"):
+        await here.secrets.load([policies["p"]], access)
+    assert here.secrets.of_session("ses_1", ["A"]) == ()
+    assert changed == ["A", "A"]
 
 
 def _bearer(policy: Policy) -> Caller:

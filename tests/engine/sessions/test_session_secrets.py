@@ -21,6 +21,7 @@ from aiohttp import web
 from jupyter_exec_ext.auth.caller import Caller, owner
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
+from jupyter_exec_ext.engine.sessions import session_networks
 from jupyter_exec_ext.errors import InvalidRequest, PolicyDenied
 from jupyter_exec_ext.models import ExecutionRequest, SecretRequest, Session, SessionRequest, TokenRequest
 from tests.isolation.network.servers import Seen, listen, make_application, start
@@ -234,6 +235,41 @@ async def test_new_value_reaches_running_sessions_and_a_deleted_secret_is_no_lon
     records = await _audit_records(using.engine)
     actions = [each["action"] for each in records if each["kind"] == "secret"]
     assert actions == ["set", "changed", "deleted"]
+
+
+async def test_change_and_deletion_by_another_server_reach_running_sessions_until_the_last_one_ends(
+    begin: Begin,
+    make_engine: Callable[..., ExecEngine],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(session_networks, "_REFRESH_SECONDS", 0.05)
+    using, other = await begin(), make_engine()
+    networks = using.engine.networks
+    first, second = await using.begin(), await using.begin()
+
+    def values() -> list[str]:
+        return [each.value for network in networks._networks.values() for each in network.access.secrets]
+
+    await other.secrets.put(ME, "API_TOKEN", SecretRequest("another-value"))
+    await until(lambda: values() == ["another-value"] * 2)
+    await using.engine.delete_session(using.caller, second.id)
+    await until(lambda: len(networks._networks) == 1)
+    key_file = Path(using.engine._store.directory) / "secrets.key"  # type: ignore[attr-defined]
+    key_file.chmod(0o644)
+    await until(lambda: "changes of secrets by other servers are not seen" in caplog.text)
+    key_file.chmod(0o600)
+    fetch = "print(json.dumps(fetch(API + '/echo', Authorization='Bearer ' + TOKEN)[0]))"
+    await using.run(first, fetch)
+    await other.secrets.delete(ME, "API_TOKEN")
+    await until(lambda: values() == [])
+    await using.run(first, fetch)
+    assert using.sent()[0] == "Bearer another-value" and "value" not in using.sent()[1]
+    await other.secrets.put(ME, "API_TOKEN", SecretRequest(VALUE, [f"api.test:{using.port}"], HEADER))
+    await until(lambda: values() == [VALUE])
+    assert networks._refreshing is not None
+    await using.engine.delete_session(using.caller, first.id)
+    await until(lambda: networks._refreshing is None)
 
 
 async def test_each_session_has_its_own_placeholder_also_from_the_pool_and_after_a_restart(begin: Begin) -> None:
