@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ...errors import QuotaExceeded
+from ...errors import Conflict, QuotaExceeded
 from ...system.removal import remove_tree
 from .confinement import DIRECTORY
 from .directory_scan import PACKAGES_DIRECTORY, TooManyEntriesError, walk
@@ -21,8 +21,13 @@ def require_space(directory: Path, more_bytes: int, most_bytes: int) -> None:
     ------
     QuotaExceeded
         If it has not.
+    Conflict
+        If code has removed the session's directory.
     """
-    root = os.open(directory, DIRECTORY)
+    try:
+        root = os.open(directory, DIRECTORY)
+    except OSError:
+        raise Conflict("the session's directory is not there any more; make a new session") from None
     try:
         stored_bytes = sum(entry.stat.st_size for entry in walk(root, _MAX_WALKED, includes_packages=True))
     except TooManyEntriesError:

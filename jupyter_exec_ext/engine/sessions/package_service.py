@@ -6,13 +6,14 @@ import asyncio
 import hashlib
 import json
 import os
-import re
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from ...auth.caller import Caller
-from ...errors import Conflict, PackagesNotFound, QueueFull
+from ...errors import Conflict, ExecError, PackagesNotFound, QueueFull
 from ...models import ExecutionRequest
 from ...protocol.kernel_preparation import install_code
 from ..executions.live_execution import ExecutionHandle
@@ -27,11 +28,12 @@ from .execution_service import ExecutionService, idempotency_of
 from .session_packages import SessionPackages
 from .session_service import SessionService
 
-_DOWNLOADS_AT_ONCE = 2
+_DOWNLOADS_AT_ONCE = 3
 _MAX_WAITING = 20
+_MAX_WAITING_OF_ONE = 2  # of a principal: less than run at once, so that others come to turns
 _RETRY_SECONDS = 5.0
 # Names for which jupyter_client starts its own Python.
-_ITS_OWN_PYTHON = re.compile(r"python(\d+(\.\d+)?)?")
+_ITS_OWN_PYTHON = ("python", f"python{sys.version_info[0]}", f"python{sys.version_info[0]}.{sys.version_info[1]}")
 
 
 class PackageService:
@@ -53,7 +55,7 @@ class PackageService:
         self._executions = executions
         self._audit = audit
         self._turns = asyncio.Semaphore(_DOWNLOADS_AT_ONCE)
-        self._waiting = 0
+        self._waiting: Counter[str] = Counter()
 
     async def install(
         self, caller: Caller, session_id: str, packages: Sequence[str], key: str | None = None
@@ -78,29 +80,42 @@ class PackageService:
         QuotaExceeded
             If the session has no room for them.
         QueueFull
-            If too many downloads wait.
+            If too many downloads wait, or the session's queue is full.
         """
         requirements = parse_requirements(packages)
+        # Of the requirements alone: a retry may get other wheels.
+        retried = idempotency_of(key, ExecutionRequest(install_code(requirements, {}), language="python"))
+        session = await self._sessions.get(caller, session_id)
+        earlier = await self._executions.find_earlier(session_id, session.owner, retried)
+        if earlier is not None:
+            return earlier
         live = await self._sessions.get_live(caller, session_id)
         await self._packages.require(caller, live)
-        wheels = await self._wheels_for(live.record.kernel_name, requirements)
+        record = partial(self._audit.record, "session", principal=caller.principal, subject=session_id)
+        record("install_asked", packages=requirements)
+        try:
+            with live.reserve():
+                pass  # a full queue needs no download
+            wheels = await self._wheels_for(caller, live.record.kernel_name, requirements)
+            await self._require_space(caller, session_id, wheels)
+            code = install_code(requirements, {str(wheel.path): wheel.sha256 for wheel in wheels})
+            request = ExecutionRequest(code, language="python")
+            execution = await self._executions.execute(caller, session_id, request, retried)
+        except BaseException as error:
+            record("install_refused", reason=error.code if isinstance(error, ExecError) else type(error).__name__)
+            raise
+        record("install_queued", execution=execution.record.id, wheels=[wheel.path.name for wheel in wheels])
+        return execution
+
+    async def _require_space(self, caller: Caller, session_id: str, wheels: Sequence[CachedWheel]) -> None:
         own = FileLimits(max_session_bytes=self._settings.max_session_bytes or None)
         most_bytes = own.within(limits_of(caller.policies)).max_session_bytes
         if most_bytes is not None:
             directory = self._packages.directory(session_id)
             size_bytes = sum(wheel.unpacked_bytes for wheel in wheels)
             await asyncio.to_thread(require_space, directory, size_bytes, most_bytes)
-        code = install_code(requirements, {str(wheel.path): wheel.sha256 for wheel in wheels})
-        request = ExecutionRequest(code, language="python")
-        execution = await self._executions.execute(caller, session_id, request, idempotency_of(key, request))
-        # The wheels show what was installed, the requirements what was asked for.
-        names = [wheel.path.name for wheel in wheels]
-        self._audit.record(
-            "session", "install_asked", caller.principal, session_id, packages=requirements, wheels=names
-        )
-        return execution
 
-    async def _wheels_for(self, kernel_name: str, requirements: Sequence[str]) -> list[CachedWheel]:
+    async def _wheels_for(self, caller: Caller, kernel_name: str, requirements: Sequence[str]) -> list[CachedWheel]:
         """Return verified wheels of the cache, which are downloaded if need be."""
         python = _resolve_python(self._host.program_of(kernel_name))
         wheelhouse = self._settings.wheelhouse
@@ -109,19 +124,23 @@ class PackageService:
         found = await asyncio.to_thread(cache.find, key)
         if found is not None:
             return found
-        if self._waiting >= _MAX_WAITING:
-            raise QueueFull(
-                f"{self._waiting} downloads of packages wait already; try again later",
-                retry_after_seconds=_RETRY_SECONDS,
-            )
-        self._waiting += 1
+        # Tokens that a token has made count with it.
+        principal = caller.principal.partition("/")[0]
+        for waiting, most in ((self._waiting[principal], _MAX_WAITING_OF_ONE), (self._waiting.total(), _MAX_WAITING)):
+            if waiting >= most:
+                raise QueueFull(
+                    f"{waiting} downloads of packages run or wait already; try again later",
+                    retry_after_seconds=_RETRY_SECONDS,
+                )
+        self._waiting[principal] += 1
         try:
             async with self._turns:
                 # Another session may have had the same ones downloaded meanwhile.
                 found = await asyncio.to_thread(cache.find, key)
                 return found if found is not None else await self._download(cache, key, python, requirements)
         finally:
-            self._waiting -= 1
+            self._waiting[principal] -= 1
+            self._waiting += Counter()  # drops principals without any
 
     async def _download(
         self, cache: WheelCache, key: str, python: str, requirements: Sequence[str]
@@ -137,7 +156,7 @@ class PackageService:
 
 
 def _resolve_python(program: str) -> str:
-    if _ITS_OWN_PYTHON.fullmatch(program):
+    if program in _ITS_OWN_PYTHON:
         return sys.executable
     found = shutil.which(program)
     if found is None:
