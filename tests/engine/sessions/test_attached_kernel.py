@@ -596,8 +596,14 @@ async def test_nothing_is_left_when_the_session_ends(engine: ExecEngine, person:
         await engine.delete_session(ME, session.id)
 
     await once()  # the engine's own
-    tasks, descriptors = len(asyncio.all_tasks()), psutil.Process().num_fds()
+    tasks, descriptors = len(asyncio.all_tasks()), count_descriptors()
     for _ in range(5):
         await once()
     await until(lambda: len(asyncio.all_tasks()) <= tasks + 1)  # the one that looks
-    await until(lambda: psutil.Process().num_fds() <= descriptors)
+    await until(lambda: count_descriptors() <= descriptors)
+
+
+def count_descriptors() -> int:
+    """Return how many files and sockets are open, but for the store's, which opens its index of texts when it likes."""
+    process = psutil.Process()
+    return process.num_fds() - sum("jupyter_exec_ext" in file.path for file in process.open_files())
