@@ -18,8 +18,9 @@ def scripts(desk: Desk) -> dict[str, str]:
 
 
 def a_project(desk: Desk) -> dict[str, str]:
-    """Sources to migrate, a kernelspec to make another one like, and a directory to show to kernels."""
+    """Sources to migrate, a kernelspec to make another one like, a directory to show to kernels, and a secret."""
     the_servers_token(desk)
+    desk.write("token.txt", "not-a-real-token-4711\n")
     desk.write("src/agent.py", "from autogen.coding.jupyter import LocalJupyterServer\n")
     desk.write("notebooks/empty.ipynb", '{"cells": [], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}\n')
     (Path(desk.env["HOME"]) / "data").mkdir(exist_ok=True)
