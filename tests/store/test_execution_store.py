@@ -95,7 +95,8 @@ async def test_a_list_has_the_beginning_of_long_code_in_the_memory_of_a_few(stor
         tracemalloc.stop()
     assert [execution.id for execution in listed] == [f"exe_{number:02}" for number in range(10, 40)]
     assert {execution.code for execution in listed} == {code[:4096]}
-    assert most_bytes < 12 * 3 * len(code)  # of eight, as bytes, as text and parsed
+    # Of eight, as bytes, as text and parsed; meanwhile the search index reads others. All would be three times as much.
+    assert most_bytes < 20 * 3 * len(code)
 
 
 async def test_a_reader_follows_from_anywhere_at_its_own_pace(store: ExecStore) -> None:
