@@ -134,6 +134,8 @@ def running_network(home: Path, names: Sequence[str]) -> Iterator[Network]:
             pid = stack.enter_context(_running_first_process(name, hosts))
             machine = Machine(name, addresses[name], pid, f"{bridge}.{number}")
             _ip("link", "add", machine.link, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
+            # The kernel would remove it some time after the machine's end, and the next network has the same names.
+            stack.callback(_ip, "link", "delete", machine.link)
             _ip("link", "set", machine.link, "master", bridge, "up")
             machine.run("ip", "address", "add", f"{machine.address}/24", "dev", "eth0")
             machine.run("ip", "link", "set", "eth0", "up")
