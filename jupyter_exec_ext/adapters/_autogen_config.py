@@ -35,6 +35,7 @@ class AutoGenOptions(TypedDict, total=False):
     token_variable: str
     functions: Sequence[AnyFunction]
     functions_module: str
+    packages: Sequence[str]
     session_id: str | None
     max_text_chars: int | None
     ansi: Ansi
@@ -51,6 +52,7 @@ class JupyterCodeExecutorConfig(BaseModel):
     kernel_name: str = "python3"
     timeout: int = 60
     output_dir: str | None = None
+    packages: list[str] | None = None
     max_text_chars: int | None = None
     ansi: Ansi = "remove"
     on_state_lost: OnStateLost = "fail"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -16,18 +16,24 @@ from ._code_session import TIMEOUT_SECONDS, CodeSession, OpenSession
 
 
 class SessionWithFunctions(CodeSession):
-    """A `CodeSession` that loads functions before any other code runs, and again into a replaced kernel.
+    """A `CodeSession` that installs packages and loads functions before any other code runs.
+
+    It loads functions again into a replaced kernel, and installs packages again in a replaced session.
 
     Parameters
     ----------
     functions : FunctionsModule
         The functions. Opening the session and running code raise `ValueError` if they cannot be loaded.
+    packages : sequence of str
+        The packages. Opening the session and running code raise `ExecError` if they cannot be installed.
     **options
         As for `CodeSession`.
     """
 
-    def __init__(self, functions: FunctionsModule, **options: Any) -> None:
+    def __init__(self, functions: FunctionsModule, packages: Sequence[str] = (), **options: Any) -> None:
         super().__init__(**options)
+        self._packages = packages
+        self._session_with_packages: OpenSession | None = None
         self._functions = LoadedFunctions(functions, self.timeout_seconds or TIMEOUT_SECONDS)
         self._notes: dict[str, str] = {}
 
@@ -45,6 +51,9 @@ class SessionWithFunctions(CodeSession):
         return self._notes.pop(execution.id, None)
 
     async def _prepare(self, session: OpenSession) -> None:
+        if self._packages and session is not self._session_with_packages:
+            await session.install(*self._packages)
+            self._session_with_packages = session
         await self._functions.ensure_async(session)
 
     def _note_run(self, session: OpenSession, execution: Execution) -> None:
@@ -60,15 +69,20 @@ class ExecutorResources:
     ----------
     functions : FunctionsModule
         Functions for the session.
+    packages : sequence of str
+        Packages for the session.
     output_dir : Path or None
         Directory for displayed files; None for a temporary one.
     **place
         Options of `CodeSession`. Without a server and a session, a server on this machine is started.
     """
 
-    def __init__(self, functions: FunctionsModule, output_dir: Path | None, **place: Any) -> None:
+    def __init__(
+        self, functions: FunctionsModule, packages: Sequence[str], output_dir: Path | None, **place: Any
+    ) -> None:
         self.running: tuple[SessionWithFunctions, Path] | None = None
         self._functions = functions
+        self._packages = packages
         self._output_dir = output_dir
         self._place = place
         self._starting = asyncio.Lock()
@@ -82,7 +96,7 @@ class ExecutorResources:
                     place = dict(self._place)
                     if place["server"] is None and place["session"] is None:
                         place["server"] = await stack.enter_async_context(run_own_server())
-                    session = SessionWithFunctions(self._functions, name="JupyterCodeExecutor", **place)
+                    session = SessionWithFunctions(self._functions, self._packages, name="JupyterCodeExecutor", **place)
                     await stack.enter_async_context(session)
                     await session.open()
                     output_dir = self._output_dir or Path(stack.enter_context(tempfile.TemporaryDirectory()))

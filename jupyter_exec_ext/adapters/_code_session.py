@@ -266,6 +266,10 @@ class ThreadedSession:
             await asyncio.wait([running])  # or a later interrupt could hit this code instead of the next
             raise
 
+    async def install(self, *packages: str) -> Execution:
+        """Install packages into the kernel's environment."""
+        return await asyncio.to_thread(self._session.install, *packages)
+
     async def restart(self) -> None:
         """Replace the kernel by a fresh one."""
         await asyncio.to_thread(self._session.restart)

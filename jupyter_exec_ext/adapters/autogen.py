@@ -80,8 +80,9 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         Module name from which the code can import them.
     session_id, session
         A session to be used instead of a new one, as for `CodeSession`.
-    max_text_chars, ansi, on_state_lost
-        Format of the output, and the outcome after a lost state, as for `jupyter_exec_ext.JupyterCodeExecutor`.
+    packages, max_text_chars, ansi, on_state_lost
+        Packages to install first, format of the output, and the outcome after a lost state, as for
+        `jupyter_exec_ext.JupyterCodeExecutor`.
     like_autogen : bool
         Whether to behave as AutoGen's own class: code that takes too long raises `asyncio.TimeoutError`, a run before
         `start` raises `RuntimeError`, pip prints errors only, and outputs are joined as there. With False, code that
@@ -116,6 +117,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         token_variable: str = TOKEN_VARIABLE,
         functions: Sequence[AnyFunction] = (),
         functions_module: str = "functions",
+        packages: Sequence[str] = (),
         session_id: str | None = None,
         session: Session | None = None,
         max_text_chars: int | None = None,
@@ -142,12 +144,14 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
         self._output_dir = None if output_dir is None else Path(output_dir)
         self._text_options = TextOptions(max_text_chars, ansi)
         self._functions = FunctionsModule(functions, functions_module)
+        self._packages = [packages] if isinstance(packages, str) else list(packages)
         self._token_variable = check_token_variable(token_variable)
         self._session_id, self._given = session_id, session
         place: dict[str, Any] = {"server": self._connection_info, "session": session, "session_id": session_id}
         if session is None and session_id is None:
             place["kernel_name"] = kernel_name
-        self._resources = ExecutorResources(self._functions, self._output_dir, timeout_seconds=float(timeout), **place)
+        place["timeout_seconds"] = float(timeout)
+        self._resources = ExecutorResources(self._functions, self._packages, self._output_dir, **place)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._given or self._connection_info!r}, kernel_name={self._kernel_name!r})"
@@ -199,7 +203,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
             If the kernelspec is not installed, if the functions cannot be loaded (the message names missing packages),
             or if the server on this machine does not start.
         ExecError
-            If the server cannot be reached or refuses.
+            If the server cannot be reached or refuses, or the packages cannot be installed.
         """
         await self._started()
 
@@ -300,6 +304,7 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
             kernel_name=self._kernel_name,
             timeout=self._timeout,
             output_dir=None if self._output_dir is None else str(self._output_dir),
+            packages=self._packages or None,
             on_state_lost=self._on_state_lost,
             like_autogen=self._like_autogen,
             **asdict(self._text_options),
@@ -309,8 +314,8 @@ class JupyterCodeExecutor(CodeExecutor, Component[JupyterCodeExecutorConfig]):
     @classmethod
     def _from_config(cls, config: JupyterCodeExecutorConfig) -> Self:
         options = config.model_dump(exclude={"jupyter_server", "token_variable", "verify", "client_cert"})
-        variable = config.token_variable or TOKEN_VARIABLE
-        return cls(jupyter_server=server_of(config), token_variable=variable, **options)
+        options |= {"packages": config.packages or [], "token_variable": config.token_variable or TOKEN_VARIABLE}
+        return cls(jupyter_server=server_of(config), **options)
 
 
 class DockerJupyterCodeExecutor(JupyterCodeExecutor):

@@ -50,7 +50,8 @@ class Policy:
     max_open_executions: int | None = _limit(50, "executions that are queued or running at once, in all sessions")
     max_executions_per_minute: int | None = _limit(120, "executions accepted within any 60 seconds")
     max_streams: int | None = _limit(
-        100, "requests that are answered over time at once: event streams, change feeds, waits, notebook exports"
+        100,
+        "requests that are answered over time at once: event streams, waits, exports, requests to ports",
     )
     max_ports: int | None = _limit(5, "ports of one session that may be open at once; 0 for none")
     max_execution_seconds: float | None = _limit(600.0, "run time of an execution; one that names none gets this")

@@ -31,7 +31,7 @@ from .policy_narrowing import FLAG_FIELDS, HOST_NETWORK, NO_NETWORK, PATTERN_FIE
 BASE_FIELD = "base"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: Value of the field ``packages``.
-INSTALL = "install"
+PACKAGES_INSTALL = "install"
 _APPROVAL_FIELDS = ("when", "modules", "pattern", "timeout_seconds")
 # The types are strings because of `from __future__ import annotations`.
 _SECONDS = tuple(f.name for f in fields(Policy) if f.type == "float | None")
@@ -242,9 +242,9 @@ def _secrets(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _packages(name: str, value: Any) -> str | None:
-    if value not in (None, INSTALL):
-        raise InvalidRequest(f"{name!r} must be {INSTALL!r}, or null for no packages")
-    return None if value is None else INSTALL
+    if value not in (None, PACKAGES_INSTALL):
+        raise InvalidRequest(f"{name!r} must be {PACKAGES_INSTALL!r}, or null for no packages")
+    return None if value is None else PACKAGES_INSTALL
 
 
 def _check_network(policy: Policy, network_sets: Mapping[str, Sequence[str]]) -> None:

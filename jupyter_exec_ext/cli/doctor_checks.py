@@ -25,7 +25,7 @@ from ..isolation.common.isolation_support import IsolationUnavailableError
 from ..isolation.sandbox.bubblewrap import find_tools, run_for_version
 from ..models import ISOLATION_LEVELS
 from .doctor_command import Finding
-from .doctor_policies import check_policies_here, mistake_at
+from .doctor_policies import check_policies_here, check_secrets, mistake_at
 from .kernelspecs.local_kernels import (
     ISOLATABLE,
     PROVISIONERS,
@@ -298,11 +298,13 @@ def check_server(args: argparse.Namespace) -> Iterator[Finding]:
             yield Finding(f"{client.connection_info.url} does not let us in", error.message)
             return
         yield Finding(f"{client.connection_info.url}: {info['host']} {info['host_version']}, exec/v1 {info['version']}")
-        yield from _isolation(client, info)
+        policies = _policies(client, info)
+        yield from _isolation(client, info, policies)
+        yield from check_secrets(client, policies)
         yield from _run_something(client)
 
 
-def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
+def _isolation(client: ExecClient, info: dict[str, Any], policies: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     """Report the isolation of the kernels that the caller may use, and its consequences."""
     specs = client.kernelspecs()
     for spec in specs:
@@ -320,7 +322,7 @@ def _isolation(client: ExecClient, info: dict[str, Any]) -> Iterator[Finding]:
     yield from unprotected(plain, level, allowed=allowed)
     yield from unprotected([spec.name for spec in open_ if spec.provisioner not in ISOLATABLE], None, allowed=allowed)
     levels = [level or "none", *(spec.isolation for spec in specs)]
-    required = {str(policy["name"]): str(policy["isolation"]) for policy in _policies(client, info)}
+    required = {str(policy["name"]): str(policy["isolation"]) for policy in policies}
     yield from refused_policies(required, levels, _MORE_ISOLATION)
 
 

@@ -10,7 +10,7 @@ from glob import glob
 
 from ..isolation.common.granted_paths import device_nodes
 from ..isolation.common.isolation_support import IsolationUnavailableError
-from ..isolation.common.visible_files import TooMuchToSeeError
+from ..isolation.common.visible_files import VisibleFilesError
 from ..isolation.sandbox.bubblewrap import NAMESPACES, NO_NETWORK, ready_tools
 from .doctor_command import Finding
 
@@ -21,8 +21,8 @@ _NO_GPU = (
 )
 _NO_UVM = "load the module nvidia_uvm, which CUDA needs (nvidia-modprobe -u -c=0), before the server starts"
 _ADDRESS_SPACE = (
-    "set c.IsolatedProvisioner.max_memory_bytes = 0, and leave max_memory_bytes of the policy unset; control groups "
-    "can limit memory instead"
+    "set c.IsolatedProvisioner.max_memory_bytes = 0, and leave max_memory_bytes of the policy unset; limit the "
+    "memory of the whole server instead (systemd's MemoryMax)"
 )
 
 
@@ -51,7 +51,7 @@ def check_devices() -> Iterator[Finding]:
 def _check_device(device: str, bwrap: str) -> Iterator[Finding]:
     try:
         nodes = list(device_nodes(device))
-    except TooMuchToSeeError as error:
+    except VisibleFilesError as error:
         yield Finding(str(error), _NO_GPU)
         return
     for node in nodes:

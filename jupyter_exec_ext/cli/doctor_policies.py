@@ -1,17 +1,21 @@
-"""Doctor's check of the policies in the configuration files of Jupyter Server and Kernel Gateway on this machine."""
+"""Doctor's checks of policies: in the configuration files on this machine, and what those of a server need."""
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
 
 from jupyter_core.application import JupyterApp
 from traitlets import TraitError
 from traitlets.config import Config
 
+from ..client.sync.client import ExecClient
 from ..engine.settings import EngineSettings, configured_policies
-from ..errors import PoliciesInvalid
-from ..isolation.network.libraries import INSTALL, missing_libraries
+from ..errors import OwnerOnly, PoliciesInvalid
+from ..isolation.network.libraries import INSTALL_COMMAND, missing_libraries
 from .doctor_command import Finding
 
 # The configuration files of each application by their names without endings, beside jupyter_config; the last one takes
@@ -70,7 +74,7 @@ def _check(section: Config, policies: str, read: str) -> Iterator[Finding]:
         if not os.path.exists(file):  # the server's directory may have it
             return
     try:
-        configured = configured_policies(settings.policies, file, settings.offered_policies, settings.rule_sets)
+        configured = configured_policies(settings.policies, file, settings.offered_policies, settings.named_rule_sets)
     except PoliciesInvalid as error:
         yield Finding(f"{policies} have a mistake: {error.message}{read}", _REMEDY)
         return
@@ -78,4 +82,42 @@ def _check(section: Config, policies: str, read: str) -> Iterator[Finding]:
     ruled = [name for name, policy in configured.items() if isinstance(policy.network, tuple)]
     if ruled and (missing := missing_libraries()):
         without = f"policy {ruled[0]!r} has network rules, which need {' and '.join(missing)}"
-        yield Finding(f"{without}; no session can have it", INSTALL)
+        yield Finding(f"{without}; no session can have it", INSTALL_COMMAND)
+    for name, policy in configured.items():
+        if policy.packages is not None:
+            yield from _check_packages(name, settings)
+            break
+
+
+def _check_packages(policy: str, settings: EngineSettings) -> Iterator[Finding]:
+    """Report where sessions get their packages from, or why they get none."""
+    allows, wheelhouse = f"policy {policy!r} lets sessions install packages", settings.wheelhouse
+    if not settings.session_directories:
+        remedy = "set ExecEngine.session_directories, or take the field 'packages' from the policy"
+        yield Finding(f"{allows}, but sessions have no directories for them", remedy)
+    elif find_spec("pip") is None:
+        remedy = f"install it ({sys.executable} -m ensurepip)"
+        yield Finding(f"{allows}, but the server's environment has no pip to download them with", remedy)
+    elif wheelhouse and not os.path.isdir(wheelhouse):
+        remedy = f"make it, and fill it (pip download --dest {wheelhouse} PACKAGE)"
+        yield Finding(f"{allows}, but the directory {wheelhouse} of their wheels is not there", remedy)
+    else:
+        yield Finding(f"{allows}, from {settings.package_source}")
+
+
+def check_secrets(client: ExecClient, policies: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """Report secrets that policies of a server name and that are not set there; the owner alone may ask."""
+    needed = {name: policy["name"] for policy in policies for name in policy.get("secrets") or ()}
+    if not needed:
+        return
+    try:
+        there = {secret.name for secret in client.secrets.list()}
+    except OwnerOnly:
+        return
+    for name in sorted(needed.keys() - there):
+        yield Finding(
+            f"policy {needed[name]!r} names the secret {name}, which is not set, so its sessions do not start",
+            f"jupyter exec secret set {name} --host HOST --header 'Authorization: Bearer {{}}'",
+        )
+    if needed.keys() <= there:
+        yield Finding(f"the secrets of policies are set: {', '.join(sorted(needed))}")

@@ -41,12 +41,13 @@ def add_secret_command(commands: Any) -> None:
         action="append",
         dest="hosts",
         metavar="HOST[:PORT]",
-        help="host that gets it over TLS; may be repeated (default: as before)",
+        help="host that gets it over TLS; may be repeated (needed for a new secret; default: unchanged)",
     )
     setting.add_argument(
         "--header",
         metavar="'NAME: TEXT'",
-        help="the header that carries it, with {} for it, such as 'Authorization: Bearer {}' (default: as before)",
+        help="the header that carries it, with {} for it, such as 'Authorization: Bearer {}' (needed for a new secret; "
+        "default: unchanged)",
     )
     delete.add_argument("names", nargs="+", metavar="NAME", help="the name of the secret")
     for action in (setting, listing):

@@ -275,7 +275,7 @@ class EngineSettings(PackageSettings):
     def policies_or_problem(self) -> tuple[dict[str, Policy], str]:
         """Return the policies that tokens can have, and "" or a mistake in them. With a mistake there is no policy."""
         try:
-            sets = self.rule_sets
+            sets = self.named_rule_sets
             return configured_policies(self.policies, self.policy_file, self.offered_policies, sets), ""
         except PoliciesInvalid as error:
             place = f" (ExecEngine.policy_file is {self.policy_file})" if self.policy_file else ""

@@ -31,7 +31,7 @@ class LanguageNotSupported(InvalidRequest):
 
 
 class PackagesNotFound(InvalidRequest):
-    """A requirement cannot be read, or there are no wheels for it."""
+    """A requirement cannot be read, has no wheels that the server accepts, or exceeds a limit of downloads."""
 
     code = "packages_not_found"
 
@@ -344,6 +344,6 @@ class PrincipalFull(LimitReached):
 
 
 class QueueFull(LimitReached):
-    """The session has `max_queued_executions` waiting executions."""
+    """The session has `max_queued_executions` waiting executions, or too many downloads of packages wait."""
 
     code = "queue_full"

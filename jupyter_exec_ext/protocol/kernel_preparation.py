@@ -37,7 +37,7 @@ BOUNDED_OUTPUT = _IN_KERNEL / "bounded_output.py"
 #: Sets a kernel's defaults, such as no colours; it has `set_defaults`.
 DEFAULTS = _IN_KERNEL / "defaults.py"
 _UNATTENDED = _IN_KERNEL / "unattended.py"
-_PACKAGES = _IN_KERNEL / "session_packages.py"
+_PACKAGES = _IN_KERNEL / "package_environment.py"
 
 _WAITS = "waits"
 _SHELL = "\nfrom IPython import get_ipython\n"
@@ -115,7 +115,7 @@ def default_expressions(*, draws_plots: bool) -> dict[str, str]:
 
 
 def packages_code(session_directory: str, environment: Mapping[str, str]) -> str:
-    """Return code that gives a Python kernel packages of its session's own: see ``in_kernel/session_packages.py``."""
+    """Return code that gives a Python kernel packages of its session: see ``in_kernel/package_environment.py``."""
     return _expression(f"{_source(_PACKAGES)}\nset_up({session_directory!r}, {dict(environment)!r})\n")
 
 

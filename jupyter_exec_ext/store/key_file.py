@@ -47,7 +47,9 @@ class KeyFile:
         try:
             return MultiFernet([Fernet(key) for key in self._read()])
         except ValueError:
-            raise Conflict(f"the key file {self.path} has no valid keys; restore it, or delete all secrets") from None
+            raise Conflict(
+                f"the key file {self.path} has no valid keys; restore it, or remove it and set all secrets again"
+            ) from None
 
     def add_key(self) -> None:
         """Put a new key before the others."""
@@ -63,8 +65,13 @@ class KeyFile:
             self._write([_new_key()], replace=False)
         with self.path.open("rb") as file:
             status = os.fstat(file.fileno())
-            is_own = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
-            if not stat.S_ISREG(status.st_mode) or not is_own or stat.S_IMODE(status.st_mode) & 0o077:
+            if not stat.S_ISREG(status.st_mode):
+                raise Conflict(f"the key file {self.path} is no regular file; replace it by one")
+            if hasattr(os, "geteuid") and status.st_uid != os.geteuid():
+                raise Conflict(
+                    f"the key file {self.path} belongs to another user; run the server as that user, or change it"
+                )
+            if stat.S_IMODE(status.st_mode) & 0o077:
                 raise Conflict(
                     f"the key file {self.path} can be read by other users, so secrets cannot be used; run 'chmod 600' "
                     "on it as its owner, and replace the secrets if others had access"

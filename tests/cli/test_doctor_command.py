@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -15,9 +16,10 @@ import pytest
 from jupyter_exec_ext.cli import doctor_checks, doctor_policies
 from jupyter_exec_ext.cli.doctor_checks import isolation_here, problems_here, refused_policies
 from jupyter_exec_ext.cli.doctor_command import Finding, _Report
-from jupyter_exec_ext.cli.doctor_policies import check_policies_here
+from jupyter_exec_ext.cli.doctor_policies import check_policies_here, check_secrets
 from jupyter_exec_ext.cli.gateway_app import ExecGatewayApp
 from jupyter_exec_ext.cli.kernelspecs import local_kernels
+from jupyter_exec_ext.client import ExecClient
 from jupyter_exec_ext.isolation.common import cgroup
 from tests.cli.kernelspecs.places import Jupyter, needs_sandbox
 from tests.cli.test_cli import jupyter_exec
@@ -297,3 +299,43 @@ def test_doctor_names_the_libraries_that_network_rules_lack(tmp_path: Path, monk
     _, finding = policies_at(tmp_path, monkeypatch)
     assert finding.what.startswith("policy 'net' has network rules, which need h11; no session can have it")
     assert finding.remedy == "pip install 'jupyter-exec-ext[network]'"
+
+
+def test_doctor_says_where_packages_come_from_or_why_there_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheels = tmp_path / "wheels"
+    config = tmp_path / "jupyter_server_config.py"
+    allowed = "c.ExecEngine.policies = {'p': {'packages': 'install'}}\n"
+    config.write_text(f"{allowed}c.ExecEngine.package_wheelhouse = {str(wheels)!r}\n")
+    _, missing = policies_at(tmp_path, monkeypatch)
+    assert missing.what.endswith(f"but the directory {wheels} of their wheels is not there")
+    assert missing.remedy == f"make it, and fill it (pip download --dest {wheels} PACKAGE)"
+    wheels.mkdir()
+    _, found = policies_at(tmp_path, monkeypatch)
+    assert (found.what, found.remedy) == (f"policy 'p' lets sessions install packages, from {wheels}", "")
+    monkeypatch.setattr(doctor_policies, "find_spec", lambda _: None)
+    _, without_pip = policies_at(tmp_path, monkeypatch)
+    assert without_pip.what.endswith("but the server's environment has no pip to download them with")
+    config.write_text(f"{allowed}c.ExecEngine.session_directories = False\n")
+    _, without_directories = policies_at(tmp_path, monkeypatch)
+    assert without_directories.what.endswith("but sessions have no directories for them")
+
+
+def test_doctor_names_secrets_of_policies_that_are_not_set(tmp_path: Path) -> None:
+    policies = {"p": {"isolation": "sandbox", "network": ["a.example"], "secrets": ["SET_KEY", "OTHER_KEY"]}}
+    with running_host("server", tmp_path, f"--ExecEngine.policies={json.dumps(policies)}") as host:
+        with ExecClient(host.info) as client:
+            client.secrets.set("SET_KEY", "a-long-value", hosts=["a.example"], header="X-Key: {}")
+            listed = client.tokens.policies()
+            (missing,) = check_secrets(client, listed)
+            assert missing.what == (
+                "policy 'p' names the secret OTHER_KEY, which is not set, so its sessions do not start"
+            )
+            assert missing.remedy.startswith("jupyter exec secret set OTHER_KEY --host")
+            client.secrets.set("OTHER_KEY", "a-long-value", hosts=["a.example"], header="X-Key: {}")
+            (found,) = check_secrets(client, listed)
+            assert found.what == "the secrets of policies are set: OTHER_KEY, SET_KEY"
+            token = client.tokens.create("agent", ["executions:create"])
+        with ExecClient(replace(host.info, token=token.text)) as scoped:
+            assert list(check_secrets(scoped, listed)) == []

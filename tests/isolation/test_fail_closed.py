@@ -22,7 +22,7 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 from traitlets import TraitError
 
-from jupyter_exec_ext.isolation.common.visible_files import TooMuchToSeeError
+from jupyter_exec_ext.isolation.common.visible_files import VisibleFilesError
 from jupyter_exec_ext.isolation.sandbox import IsolationUnavailableError
 from tests.support.bearers import mint, owner_of
 from tests.support.hosts import Host, running_host
@@ -240,7 +240,7 @@ async def test_a_working_directory_with_too_much_in_it_is_refused(
     directory = place(tmp_path)
     config = {"working_directory": str(directory)} if by == "kernelspec" else {}
     error = await refusal(
-        tmp_path, TooMuchToSeeError, directory if by == "caller" else tmp_path / "elsewhere", **config
+        tmp_path, VisibleFilesError, directory if by == "caller" else tmp_path / "elsewhere", **config
     )
     assert str(directory) in str(error)
     assert "start it" in str(error)
@@ -253,7 +253,7 @@ async def test_a_kernelspec_cannot_show_secrets(
     tmp_path: Path, watch: Watch, place: Callable[[Path], Path], name: str
 ) -> None:
     (tmp_path / "work").mkdir()
-    error = await refusal(tmp_path, TooMuchToSeeError, tmp_path / "work", **{name: [str(place(tmp_path))]})
+    error = await refusal(tmp_path, VisibleFilesError, tmp_path / "work", **{name: [str(place(tmp_path))]})
     assert "name the directories below that are needed" in str(error)
     assert watch.left() == {}
 

@@ -32,7 +32,7 @@ from jupyter_exec_ext.isolation.common import isolation_support
 from jupyter_exec_ext.isolation.common.isolated_process import cap_limits
 from jupyter_exec_ext.isolation.common.launch_request import View
 from jupyter_exec_ext.isolation.common.leftovers import MARK
-from jupyter_exec_ext.isolation.common.visible_files import TooMuchToSeeError
+from jupyter_exec_ext.isolation.common.visible_files import VisibleFilesError
 from jupyter_exec_ext.isolation.landlock import LandlockProvisioner, enter, landlock_process, ruleset
 from jupyter_exec_ext.isolation.landlock.landlock_provisioner import rules_of
 from jupyter_exec_ext.isolation.sandbox import IsolationUnavailableError
@@ -679,7 +679,7 @@ def test_what_is_hidden_behind_a_link_is_below_no_rule(installation: Path, tmp_p
 
 def test_an_environment_in_the_working_directory_is_refused(installation: Path, tmp_path: Path) -> None:
     seen = view([installation], [], tmp_path, read_only_inside_work=["env"])
-    with pytest.raises(TooMuchToSeeError, match="another directory"):
+    with pytest.raises(VisibleFilesError, match="another directory"):
         rules_of(seen, str(tmp_path / "c.json"), own=[], sockets="/nowhere")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jupyter_exec_ext.isolation.common import visible_files
-from jupyter_exec_ext.isolation.common.visible_files import TooMuchToSeeError, view_of
+from jupyter_exec_ext.isolation.common.visible_files import VisibleFilesError, view_of
 
 
 @pytest.mark.parametrize("program", ["/bin/sh", "/usr/bin/env", "sh"])
@@ -49,12 +49,12 @@ def test_settings_in_a_directory_that_is_only_seen_are_hidden(tmp_path: Path, in
 
 
 def test_settings_of_the_server_make_a_working_directory_too_much(installation: Path) -> None:
-    with pytest.raises(TooMuchToSeeError, match="too much as a working directory"):
+    with pytest.raises(VisibleFilesError, match="too much as a working directory"):
         view_of(["sh"], str(installation), resource_directory="")
 
 
 def test_settings_of_the_server_make_a_writable_directory_too_much(tmp_path: Path, installation: Path) -> None:
-    with pytest.raises(TooMuchToSeeError, match="too much to be written"):
+    with pytest.raises(VisibleFilesError, match="too much to be written"):
         view_of(["sh"], str(tmp_path / "work"), resource_directory="", writable=[str(installation)])
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from jupyter_exec_ext.in_kernel.session_packages import PackagesNotInstalled, _verify
+from jupyter_exec_ext.in_kernel.package_environment import PackagesNotInstalled, _verify
 from tests.support.wheels import make_wheel
 
 

@@ -64,11 +64,17 @@ def test_set_of_packages_without_an_index_is_unknown(monkeypatch: pytest.MonkeyP
         parse_rules(["@packages"], NamedSets())
 
 
-def test_machine_without_pip_has_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any, **__: Any) -> Any:
-        raise FileNotFoundError
+def test_index_is_asked_for_again_after_a_failure_and_then_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = [FileNotFoundError(), subprocess.TimeoutExpired("pip", 30), subprocess.CalledProcessError(1, "pip"), ""]
 
-    monkeypatch.setattr(subprocess, "run", fail)
-    machine_index.cache_clear()
-    assert machine_index() == PackageIndex()
-    machine_index.cache_clear()
+    def answer(command: Any, **_: Any) -> Any:
+        given = answers.pop(0)
+        if isinstance(given, Exception):
+            raise given
+        return subprocess.CompletedProcess(command, 0, stdout="\n".join(_LINES))
+
+    monkeypatch.setattr(subprocess, "run", answer)
+    package_index._read_index.cache_clear()
+    assert [machine_index() for _ in range(3)] == [PackageIndex()] * 3
+    assert machine_index() == machine_index() == index_in(_LINES)
+    package_index._read_index.cache_clear()

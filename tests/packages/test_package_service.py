@@ -35,7 +35,7 @@ class Engine:
         parts: Any = [
             SimpleNamespace(wheelhouse=str(directory / "house"), max_session_bytes=0),
             SimpleNamespace(program_of=lambda _: "python"),
-            SimpleNamespace(require=self._return(None), get_cache=self._return(self.cache)),
+            SimpleNamespace(ensure_can_install=self._return(None), get_cache=self._return(self.cache)),
             SimpleNamespace(get=self._return(SimpleNamespace(owner="owner")), get_live=self._return(live)),
             SimpleNamespace(find_earlier=self._find_earlier, execute=self._execute),
             SimpleNamespace(record=self._record),
@@ -116,6 +116,6 @@ async def test_audit_trail_has_a_request_before_its_download_and_its_outcome_aft
     assert engine.records == [("install_asked", {"packages": ["one"]}), ("install_queued", queued)]
 
 
-def test_session_whose_directory_was_removed_has_no_room(tmp_path: Path) -> None:
+def test_install_after_the_directory_was_removed_is_a_conflict(tmp_path: Path) -> None:
     with pytest.raises(Conflict, match="make a new session"):
         require_space(tmp_path / "gone", 1, 1)

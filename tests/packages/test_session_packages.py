@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_exec_ext.adapters._autogen_resources import SessionWithFunctions
+from jupyter_exec_ext.adapters._tool_text import NotRun
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient
 from jupyter_exec_ext.errors import CodeError, Conflict, PackagesNotFound, PolicyDenied, QuotaExceeded
 from jupyter_exec_ext.executors import JupyterCodeExecutor
 from jupyter_exec_ext.executors.code_blocks import CodeBlock
+from jupyter_exec_ext.executors.function_loading import FunctionsModule
 from jupyter_exec_ext.store.audit_table import AuditReader
 from tests.mcp.raw_client import RawClient
 from tests.server.test_pool import prepared, until
@@ -208,7 +211,7 @@ def test_owner_installs_in_a_plain_session_and_it_survives_a_restart(host: Host)
     owner.call("DELETE", f"/sessions/{session}")
 
 
-def test_owners_session_is_as_it_was_without_an_installation(host: Host) -> None:
+def test_owners_session_without_an_installation_has_no_environment_for_packages(host: Host) -> None:
     owner = owner_of(host)
     session = owner.session()
     code = "import os, sys; print('PIP_PYTHON' in os.environ, 'exec-packages' in str(sys.path), os.listdir())"
@@ -267,6 +270,17 @@ def test_executor_installs_before_anything_else(host: Host, agent: Bearer, tmp_p
     with JupyterCodeExecutor(connection, output_dir=tmp_path, packages=["small==1.0"]) as executor:
         result = executor.execute_code_blocks([CodeBlock(_VERSION, "python")])
         assert (result.exit_code, result.output) == (0, "1.0\n")
+
+
+async def test_autogens_session_has_packages_also_after_the_server_has_ended_it(host: Host, agent: Bearer) -> None:
+    connection = replace(host.info, token=agent.token)
+    async with SessionWithFunctions(FunctionsModule((), "functions"), ["small==1.0"], server=connection) as session:
+        first = await session.open()
+        assert (await session.run(_VERSION)).to_text() == (await session.run(_VERSION)).to_text() == "1.0\n"
+        assert len(agent.call("GET", f"/sessions/{first.id}/executions").json()["executions"]) == 3
+        agent.call("DELETE", f"/sessions/{first.id}")
+        assert isinstance(await session.run("1"), NotRun)
+        assert (await session.run(_VERSION)).to_text() == "1.0\n"
 
 
 def test_mcp_starts_a_session_with_packages(agent: Bearer) -> None:

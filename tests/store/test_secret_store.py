@@ -58,6 +58,14 @@ async def test_key_file_that_others_can_read_is_refused(store: ExecStore, mode: 
     assert await store.secrets.delete("API_TOKEN")
 
 
+async def test_key_that_is_no_regular_file_is_refused(store: ExecStore) -> None:
+    await store.secrets.put(SECRET, VALUE)
+    _key_path(store).unlink()
+    _key_path(store).symlink_to(os.devnull)
+    with pytest.raises(Conflict, match="is no regular file"):
+        await store.secrets.values(["API_TOKEN"])
+
+
 async def test_lost_or_broken_key_is_named_with_the_remedy(store: ExecStore) -> None:
     await store.secrets.put(SECRET, VALUE)
     _key_path(store).write_text("not a key\n")
@@ -132,5 +140,5 @@ async def test_number_of_secrets_is_bounded(store: ExecStore) -> None:
 async def test_key_of_another_user_is_refused(store: ExecStore, monkeypatch: pytest.MonkeyPatch) -> None:
     await store.secrets.put(SECRET, VALUE)
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(Conflict, match="run 'chmod 600' on it as its owner"):
+    with pytest.raises(Conflict, match="belongs to another user; run the server as that user"):
         await store.secrets.values(["API_TOKEN"])

@@ -23,7 +23,7 @@ from ...forkserver.forkable_command import NotForkableError, parsed
 from ...isolation.common.isolation_support import IsolationUnavailableError
 from ...isolation.common.launch_request import View
 from ...isolation.common.leftovers import base_directory
-from ...isolation.common.visible_files import TooMuchToSeeError, view_of
+from ...isolation.common.visible_files import VisibleFilesError, view_of
 from ..messages import UsageError, error_text
 from .local_kernels import PLAIN, PROVISIONERS, LocalKernel, installed, join_names, provisioner_class
 
@@ -188,9 +188,9 @@ def _check_view(kernel: LocalKernel, wanted: WantedKernelspec) -> Iterator[str]:
                 resource_directory=kernel.directory,
                 read_only=config.get("read_only", ()),
                 writable=config.get("writable", ()),
-                secret=[str(base_directory())] if sys.platform.startswith("linux") else [],
+                also_hidden=[str(base_directory())] if sys.platform.startswith("linux") else [],
             )
-    except (IsolationUnavailableError, TooMuchToSeeError) as error:
+    except (IsolationUnavailableError, VisibleFilesError) as error:
         raise UsageError(str(error)) from error
     except FileNotFoundError as error:
         raise UsageError(f"{error_text(error)}; install it, or correct the kernelspec in {kernel.directory}") from error

@@ -141,7 +141,7 @@ class KernelAccess:
         if caller.bounds and not self._settings.allow_unprotected_tokens:
             # The weakest level will do. Code without isolation can read the server's own token.
             levels.append(_LOCAL_LEVELS[-1])
-        has_rules = access_within(caller.policies, self._settings.rule_sets) is not None
+        has_rules = access_within(caller.policies, self._settings.named_rule_sets) is not None
         needs_sandbox = has_rules or bool(grants_within(caller.policies))
         if needs_sandbox:
             levels.append(_LOCAL_LEVELS[0])

@@ -11,7 +11,7 @@ from ...auth.caller import Caller
 from ...auth.policy import Policy
 from ...auth.policy_parsing import SECRET_NAME
 from ...errors import Conflict, InvalidRequest, PolicyDenied, SecretNotFound
-from ...isolation.network.libraries import INSTALL, missing_libraries
+from ...isolation.network.libraries import INSTALL_COMMAND, missing_libraries
 from ...isolation.network.network_access import NetworkAccess, NetworkSecret, Target, decide
 from ...isolation.network.rules import RuleError, parse_authority
 from ...models import Secret, SecretRequest
@@ -74,7 +74,7 @@ class SecretService:
                 "'API_TOKEN', and no variable that programs or Jupyter use already"
             )
         if missing := missing_libraries():
-            raise Conflict(f"secrets need {' and '.join(missing)}; install them with {INSTALL}")
+            raise Conflict(f"secrets need {' and '.join(missing)}; install them with {INSTALL_COMMAND}")
         async with self._turn:
             existing = next((secret for secret in await self._store.list() if secret.name == name), None)
             now = utc_timestamp(time.time())
@@ -122,7 +122,7 @@ class SecretService:
             If it cannot be written.
         """
         if missing := missing_libraries():
-            raise Conflict(f"secrets need {' and '.join(missing)}; install them with {INSTALL}")
+            raise Conflict(f"secrets need {' and '.join(missing)}; install them with {INSTALL_COMMAND}")
         count = await self._store.rotate_key()
         self._audit.record("secret", "key_rotated", caller.principal, "", by=caller.display_name)
         return count
@@ -146,7 +146,8 @@ class SecretService:
         owners: dict[tuple[str, str], str] = {}
         for name in names:
             if name not in found:
-                _deny(policies, name, f"it does not exist; its owner can run 'jupyter exec secret set {name}'")
+                command = f"jupyter exec secret set {name} --host HOST --header 'Authorization: Bearer {{}}'"
+                _deny(policies, name, f"it does not exist; the server's owner can run: {command}")
             secret = found[name][0]
             if not any(decide(access, Target(*parse_authority(host, 443))).is_allowed for host in secret.hosts):
                 remedy = "add it to 'network', or leave the secret out"

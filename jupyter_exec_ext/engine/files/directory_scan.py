@@ -19,7 +19,7 @@ from .confinement import DIRECTORY, reason_to_refuse
 from .text_history import MAX_TEXTS_PER_RUN, TextHistory, Version, read_text
 
 _LATEST_SECONDS = 253_402_300_799  # the end of the year 9999
-#: Directory of packages that a session has installed; `in_kernel/session_packages.py` makes it.
+#: Directory of packages that a session has installed; `in_kernel/package_environment.py` makes it.
 PACKAGES_DIRECTORY = ".exec-packages"
 _SLICE_SECONDS = 0.02  # after each slice, the walks of other sessions have their turn
 

@@ -39,7 +39,9 @@ def main(pip_directory: str, directory: str, max_bytes: str, *arguments: str) ->
     _load_pip(pip_directory)
     run_pip = _guarded_pip()
     if run_pip is None:
-        print("ERROR: the server's pip does not allow to refuse addresses in metadata; use another", file=sys.stderr)
+        print(
+            "ERROR: the server's pip cannot refuse addresses in metadata; ask for a current pip there", file=sys.stderr
+        )
         return 1
     code = int(run_pip(["download", *arguments]))
     if code != 0:

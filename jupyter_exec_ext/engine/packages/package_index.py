@@ -55,16 +55,23 @@ class PackageIndex:
         return list(dict.fromkeys(rules))
 
 
-@cache
 def machine_index() -> PackageIndex:
-    """Return the index that pip of this process's environment is configured for; blocks for some 300 ms, once."""
-    command = [sys.executable, "-m", "pip", "config", "list"]
+    """Return the index that pip of this process's environment is configured for; blocks for some 300 ms, once.
+
+    If pip fails, it is an empty one, and the next call asks pip again.
+    """
     try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return _read_index()
+    except (OSError, subprocess.SubprocessError):
         return PackageIndex()
+
+
+@cache
+def _read_index() -> PackageIndex:
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    done = subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True
+    )
     return index_in(done.stdout.splitlines())
 
 

@@ -8,7 +8,7 @@ from jupyter_core.paths import jupyter_data_dir
 from traitlets import Dict, Integer, Unicode, default
 from traitlets.config import LoggingConfigurable
 
-from .package_index import NamedSets
+from .package_index import NamedSets, machine_index
 
 
 class PackageSettings(LoggingConfigurable):
@@ -42,6 +42,11 @@ class PackageSettings(LoggingConfigurable):
         return self.package_wheelhouse and os.path.abspath(os.path.expanduser(self.package_wheelhouse))
 
     @property
-    def rule_sets(self) -> NamedSets:
+    def package_source(self) -> str:
+        """Directory or index of packages, for people; the first question for the index blocks for some 300 ms."""
+        return self.wheelhouse or machine_index().url or "pip's default index"
+
+    @property
+    def named_rule_sets(self) -> NamedSets:
         """Named sets of network rules, with that of packages."""
         return NamedSets(self.network_sets)

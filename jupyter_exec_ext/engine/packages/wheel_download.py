@@ -20,7 +20,7 @@ from pathlib import Path
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
-from ...errors import PackagesNotFound
+from ...errors import Conflict, PackagesNotFound
 
 #: Longest time of a download.
 DOWNLOAD_SECONDS = 120.0
@@ -93,12 +93,14 @@ async def download_wheels(
     ------
     PackagesNotFound
         If pip finds no such wheels, or a bound is reached.
+    Conflict
+        If the server has no pip.
     """
     wheels, log = directory / "wheels", directory / "log"
     await asyncio.to_thread(wheels.mkdir)
     pip = importlib.util.find_spec("pip")
     if pip is None or not pip.submodule_search_locations:
-        raise PackagesNotFound("'packages': the server's environment has no pip; ask its administrator")
+        raise Conflict("the server's environment has no pip; its administrator can run 'python -m ensurepip' there")
     command = [python, "-I", str(_PROGRAM), pip.submodule_search_locations[0], str(directory), str(max_bytes)]
     command += ["--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet", f"--dest={wheels}"]
     command += ["--no-index", f"--find-links={wheelhouse}"] if wheelhouse else []
@@ -172,7 +174,7 @@ def _errors_in(log: Path) -> str:
     with open(log, "rb") as written:
         lines = written.read(_MAX_LOG_BYTES).decode("utf-8", "replace").splitlines()
     errors = [line.removeprefix("ERROR: ") for line in lines if line.startswith("ERROR: ")] or lines[-3:]
-    text = _CREDENTIALS.sub("//", " ".join(errors)) or "it did not say why"
+    text = _CREDENTIALS.sub("//", " ".join(errors)) or "no reason given; try fewer packages"
     return "".join(character if character.isprintable() else " " for character in text)[:_SHOWN_CHARACTERS]
 
 

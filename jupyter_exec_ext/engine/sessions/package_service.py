@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ...auth.caller import Caller
-from ...errors import Conflict, ExecError, PackagesNotFound, QueueFull
+from ...errors import Conflict, ExecError, QueueFull
 from ...models import ExecutionRequest
 from ...protocol.kernel_preparation import install_code
 from ..executions.live_execution import ExecutionHandle
@@ -90,7 +90,7 @@ class PackageService:
         if earlier is not None:
             return earlier
         live = await self._sessions.get_live(caller, session_id)
-        await self._packages.require(caller, live)
+        await self._packages.ensure_can_install(caller, live)
         record = partial(self._audit.record, "session", principal=caller.principal, subject=session_id)
         record("install_asked", packages=requirements)
         try:
@@ -160,7 +160,7 @@ def _resolve_python(program: str) -> str:
         return sys.executable
     found = shutil.which(program)
     if found is None:
-        raise PackagesNotFound(f"the kernel's program {program!r} is not there, so no packages can be chosen for it")
+        raise Conflict(f"the kernel's program {program!r} is not there; its administrator can correct the kernelspec")
     return os.path.abspath(found)
 
 

@@ -216,7 +216,7 @@ class SessionFactory:
         )
         files = self._locator.files_of(record)
         # Packages first: a sandboxed kernel finds their place by the directory in which it starts.
-        packages = None if plan.packages is None else self._packages.begin(record.id, plan.packages)
+        packages = None if plan.packages is None else self._packages.register(record.id, plan.packages)
         directory = change_directory_code(request.cwd) if request.cwd else None
         setups = [code for code in (packages, setup_code, directory) if code]
         code = "\n".join(setups) if setups and spec.language == "python" and spec.isolation != "remote" else None
@@ -240,7 +240,7 @@ class SessionFactory:
         if network is not None:
             network.on_wanted = lambda rules: live.note(wanted_rules=rules)
         live.on_end(partial(self._networks.end, record.id))
-        live.on_end(partial(self._packages.end, record.id))
+        live.on_end(partial(self._packages.unregister, record.id))
         self.token_ends.follow_session(caller, live)
         if plan.grant is not None:
             live.on_end(self._grants.watch(plan.grant.id, partial(self._end_with_grant, live)))

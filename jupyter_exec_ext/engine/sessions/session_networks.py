@@ -178,7 +178,7 @@ class SessionNetworks:
 
     def access_of(self, caller: Caller) -> NetworkAccess | None:
         """Return what the caller's sessions reach; None if there are no rules for it."""
-        return access_within(caller.policies, self._settings.rule_sets)
+        return access_within(caller.policies, self._settings.named_rule_sets)
 
     async def environment(self, access: NetworkAccess, secrets: Sequence[str] = ()) -> dict[str, str]:
         """Return the variables that give a kernel the proxy's port; not the placeholders, which differ by session.

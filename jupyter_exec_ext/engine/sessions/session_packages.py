@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...auth.caller import Caller
 from ...auth.policy import check_packages
-from ...auth.policy_parsing import INSTALL
+from ...auth.policy_parsing import PACKAGES_INSTALL
 from ...errors import Conflict
 from ...models import KernelSpecInfo
 from ...protocol.kernel_preparation import packages_code
@@ -58,7 +58,7 @@ class SessionPackages:
 
         Without a policy, a session has none either until the first installation.
         """
-        is_allowed = bool(caller.bounds) and all(policy.packages == INSTALL for policy in caller.policies)
+        is_allowed = bool(caller.bounds) and all(policy.packages == PACKAGES_INSTALL for policy in caller.policies)
         return await self._make_plan() if is_allowed and self._is_possible(spec.language, spec.isolation) else None
 
     async def _make_plan(self) -> PackagesPlan:
@@ -78,8 +78,8 @@ class SessionPackages:
     def _is_possible(self, language: str, isolation: str) -> bool:
         return normalize_language(language) == "python" and isolation != "remote" and self._settings.session_directories
 
-    def begin(self, session_id: str, plan: PackagesPlan) -> str:
-        """Return the code by which a session's kernel gets its packages; the caller calls `end` afterwards."""
+    def register(self, session_id: str, plan: PackagesPlan) -> str:
+        """Return the code by which a session's kernel gets its packages; the caller calls `unregister` afterwards."""
         self._sessions.add(session_id)
         return packages_code(str(self.directory(session_id)), plan.variables)
 
@@ -87,11 +87,11 @@ class SessionPackages:
         """Return the directory of a session."""
         return Path(self._settings.work_root).absolute() / session_id
 
-    def end(self, session_id: str) -> None:
+    def unregister(self, session_id: str) -> None:
         """Forget a session."""
         self._sessions.discard(session_id)
 
-    async def require(self, caller: Caller, live: LiveSession) -> None:
+    async def ensure_can_install(self, caller: Caller, live: LiveSession) -> None:
         """Make sure that a session can install packages.
 
         Raises
@@ -106,6 +106,11 @@ class SessionPackages:
         session = live.record
         if session.id in self._sessions:
             return
+        if not self._settings.session_directories:
+            raise Conflict(
+                "sessions of this server have no directories for packages; its administrator can set "
+                "ExecEngine.session_directories"
+            )
         if session.attached or not self._is_possible(live.kernel.language, session.isolation):
             raise Conflict(
                 "this session can have no packages of its own; sessions with a Python kernel of their own on this "
@@ -116,5 +121,5 @@ class SessionPackages:
                 "this session's kernel was isolated without packages; make a session with a token whose policy has "
                 "packages = 'install'"
             )
-        live.kernel.add_setup(self.begin(session.id, await self._make_plan()))
-        live.on_end(lambda: self.end(session.id))
+        live.kernel.add_setup(self.register(session.id, await self._make_plan()))
+        live.on_end(lambda: self.unregister(session.id))

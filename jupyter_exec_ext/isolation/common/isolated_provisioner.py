@@ -119,7 +119,7 @@ class IsolatedProvisioner(LocalProvisioner):
         return HOME
 
     def launch_isolated(self, what: Launch) -> IsolatedKernel:
-        """Start a kernel, and return when it is isolated; raises `IsolationUnavailableError`, `TooMuchToSeeError`."""
+        """Start a kernel, and return when it is isolated; raises `IsolationUnavailableError`, `VisibleFilesError`."""
         raise NotImplementedError
 
     @classmethod
@@ -173,7 +173,7 @@ class IsolatedProvisioner(LocalProvisioner):
         ------
         IsolationUnavailableError
             If the kernel cannot be isolated.
-        TooMuchToSeeError
+        VisibleFilesError
             If the kernel would see or write more than it may.
         """
         assert self._socket_directory is not None and self._limits is not None
@@ -194,7 +194,7 @@ class IsolatedProvisioner(LocalProvisioner):
                 resource_directory=self.kernel_spec.resource_dir,
                 read_only=[*self.read_only, *self._readable],
                 writable=self.writable,
-                secret=[str(base_directory())],
+                also_hidden=[str(base_directory())],
             ),
         )
         try:

@@ -24,8 +24,8 @@ _ETC = (
 )
 
 
-class TooMuchToSeeError(ValueError):
-    """A kernel would see or write more than it may."""
+class VisibleFilesError(ValueError):
+    """A directory or device that a kernel cannot be given."""
 
 
 def view_of(
@@ -35,7 +35,7 @@ def view_of(
     resource_directory: str,
     read_only: Iterable[str] = (),
     writable: Iterable[str] = (),
-    secret: Iterable[str] = (),
+    also_hidden: Iterable[str] = (),
 ) -> View:
     """Return the view of a kernel that `command` starts.
 
@@ -49,40 +49,40 @@ def view_of(
         Directory of the kernelspec, which may hold scripts for the command.
     read_only, writable : iterable of str
         Further directories and files, under their paths outside.
-    secret : iterable of str
+    also_hidden : iterable of str
         Further directories that the kernel must not see, beside Jupyter's own.
 
     Raises
     ------
-    TooMuchToSeeError
+    VisibleFilesError
         If a directory is too large to be seen or written, or holds secrets.
     FileNotFoundError
         If the program does not exist.
     """
-    secrets = [*secret_directories(), *(os.path.realpath(path) for path in secret)]
+    to_hide = [*hidden_directories(), *(os.path.realpath(path) for path in also_hidden)]
     installation = list(_installation(command[0]))
     for path in installation:
         if not _in_system(path):
             remedy = "install the kernel's program in a directory of its own"
-            _refuse_directory_with_secrets(path, secrets, "to be seen", remedy, hides_settings=True)
+            _refuse_directory_with_secrets(path, to_hide, "to be seen", remedy, hides_settings=True)
     # Real paths are compared, so that a link leads around no check.
     work = os.path.realpath(work_directory)
     _refuse_directory_with_secrets(
-        work, secrets, "as a working directory", "start it in a directory below, or set 'working_directory'"
+        work, to_hide, "as a working directory", "start it in a directory below, or set 'working_directory'"
     )
     _refuse_part_of(work, [*_SYSTEM, *installation])
     remedy = "name the directories below that are needed"
     more, written = ([os.path.expanduser(path) for path in paths] for paths in (read_only, writable))
     for path in more:
-        _refuse_directory_with_secrets(path, secrets, "to be seen", remedy, hides_settings=True)
+        _refuse_directory_with_secrets(path, to_hide, "to be seen", remedy, hides_settings=True)
     for path in written:
-        _refuse_directory_with_secrets(path, secrets, "to be written", remedy)
+        _refuse_directory_with_secrets(path, to_hide, "to be written", remedy)
     if resource_directory and os.path.isdir(resource_directory):
         more.append(os.path.realpath(resource_directory))
     seen = _drop_nested([*_system(), *installation, *more])
     # An installation may lie in another visible directory.
     settings = (os.path.realpath(_settings_of(path)) for path in (*installation, *more))
-    hidden = list(dict.fromkeys(_hidden(seen, [*secrets, *filter(os.path.isdir, settings)])))
+    hidden = list(dict.fromkeys(_hidden(seen, [*to_hide, *filter(os.path.isdir, settings)])))
     return View(
         read_only=seen,
         links=dict(_system_links()),
@@ -101,26 +101,26 @@ def _relative_paths(paths: Iterable[str], directory: str) -> Iterator[str]:
             yield os.path.relpath(path, directory)
 
 
-def _hidden(seen: Iterable[str], secrets: Sequence[str]) -> Iterator[str]:
+def _hidden(seen: Iterable[str], to_hide: Sequence[str]) -> Iterator[str]:
     """Yield the directories with secrets below the visible ones."""
     for path in seen:
         settings = _settings_of(path)
         if os.path.isdir(settings):
             yield settings
         real = os.path.realpath(path)
-        for place in _relative_paths(secrets, real):
+        for place in _relative_paths(to_hide, real):
             if (hidden := os.path.join(path, place)) != settings:
                 yield hidden
 
 
-def secret_directories() -> list[str]:
+def hidden_directories() -> list[str]:
     """Return the existing directories in which Jupyter keeps tokens, keys and passwords."""
     places = [jupyter_runtime_dir(), *jupyter_config_path(), os.path.join(jupyter_data_dir(), "jupyter_exec_ext")]
     return [path for path in map(os.path.realpath, dict.fromkeys(places)) if os.path.isdir(path)]
 
 
 def _refuse_directory_with_secrets(
-    path: str, secrets: Sequence[str], what: str, remedy: str, *, hides_settings: bool = False
+    path: str, to_hide: Sequence[str], what: str, remedy: str, *, hides_settings: bool = False
 ) -> None:
     """Refuse a directory that contains a home, a system directory or secrets.
 
@@ -128,9 +128,9 @@ def _refuse_directory_with_secrets(
     """
     real = os.path.realpath(path)
     homes = [os.path.realpath(os.path.expanduser("~")), os.path.realpath(jupyter_data_dir())]
-    for other in [*homes, *secrets, "/usr", "/etc", "/proc", "/dev", "/sys"]:
+    for other in [*homes, *to_hide, "/usr", "/etc", "/proc", "/dev", "/sys"]:
         if is_below(other, real) and not (hides_settings and other == _settings_of(real)):
-            raise TooMuchToSeeError(f"{path} is too much {what} for a sandboxed kernel: it holds {other}; {remedy}")
+            raise VisibleFilesError(f"{path} is too much {what} for a sandboxed kernel: it holds {other}; {remedy}")
 
 
 def _settings_of(installation: str) -> str:
@@ -144,7 +144,7 @@ def _settings_of(installation: str) -> str:
 def _refuse_part_of(work: str, installations: Iterable[str]) -> None:
     for path in map(os.path.realpath, installations):
         if is_below(work, path):
-            raise TooMuchToSeeError(
+            raise VisibleFilesError(
                 f"{work} is part of what a sandboxed kernel must not change ({path}); start it elsewhere, or set "
                 "'working_directory'"
             )

@@ -18,7 +18,7 @@ from ..common.isolated_provisioner import IsolatedProvisioner
 from ..common.kernel_output import KernelOutput
 from ..common.launch_request import Launch, View
 from ..common.leftovers import MARK, link_anew, make_anew, own_name, private_directory, remove_directory
-from ..common.visible_files import TooMuchToSeeError
+from ..common.visible_files import VisibleFilesError
 from .landlock_process import LandlockProcess, NotStartedError, Orders, failure, ready_filter
 
 
@@ -89,7 +89,7 @@ def launch_under_landlock(
     ------
     IsolationUnavailableError
         If the kernel cannot be isolated.
-    TooMuchToSeeError
+    VisibleFilesError
         If the kernel would see or write more than it may.
     OSError
         If its program cannot be executed.
@@ -164,11 +164,11 @@ def rules_of(view: View, connection_file: str, *, own: Iterable[str], sockets: s
 
     Raises
     ------
-    TooMuchToSeeError
+    VisibleFilesError
         If rules cannot express the view.
     """
     if view.read_only_inside_work:
-        raise TooMuchToSeeError(
+        raise VisibleFilesError(
             f"{view.work_directory} holds what the kernel must not change ({view.read_only_inside_work[0]}), and "
             "Landlock cannot except a part of a directory; start the kernel in another directory, set 'cwd', or use "
             "the level 'sandbox'"

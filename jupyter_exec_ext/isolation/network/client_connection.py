@@ -17,7 +17,7 @@ import h11
 from .client_hello import HANDSHAKE, HelloError, parse_client_hello
 from .http_exchange import HEAD_SECONDS, HttpExchange, HttpPeer
 from .network_access import Target, Verdict, decide
-from .proxy_session import OpenRecord, Session
+from .proxy_session import OpenRecord, ProxySession
 from .rules import RuleError, parse_authority, parse_host
 from .streams import SocketStream, TlsStream, copy_sockets, run_both
 from .upstream import Refused, Unreachable
@@ -42,13 +42,13 @@ class ClientConnection:
     ----------
     proxy : Proxy
         The proxy.
-    session : Session
-        Session of the listening socket.
+    session : ProxySession
+        The session of the listening socket.
     sock : socket.socket
         The connection.
     """
 
-    def __init__(self, proxy: Proxy, session: Session, sock: socket.socket) -> None:
+    def __init__(self, proxy: Proxy, session: ProxySession, sock: socket.socket) -> None:
         self.proxy, self.session = proxy, session
         self.record: OpenRecord | None = None
         self.cut_reason = ""
@@ -77,7 +77,7 @@ class ClientConnection:
         verdict = decide(self.session.access, self.record.target)
         return verdict.is_allowed and verdict.must_terminate_tls == self._verdict.must_terminate_tls
 
-    async def begin(self, target: Target, method: str, secrets: Sequence[str] = ()) -> Verdict:
+    async def authorize(self, target: Target, method: str, secrets: Sequence[str] = ()) -> Verdict:
         """Decide about a request. An allowed one is on record before anything of it leaves the machine.
 
         Parameters
@@ -111,7 +111,7 @@ class ClientConnection:
             raise Refused("the server does not keep up with the records of requests; try again later") from error
         return verdict
 
-    async def end(self, verdict: str, reason: str = "") -> None:
+    async def report_end(self, verdict: str, reason: str = "") -> None:
         """Report the end of the open request, if there is one."""
         record, self.record = self.record, None
         if record is not None:
@@ -120,7 +120,7 @@ class ClientConnection:
     async def refuse(self, target: Target | None, reason: str, method: str = "") -> None:
         """Report a refused request, also one that had begun; many refused ones are slowed down."""
         if self.record is not None:
-            await self.end("refused", reason)
+            await self.report_end("refused", reason)
         else:
             record = OpenRecord(self.proxy.next_number(), target or Target("", 0), method, self._loop.time())
             await self._report_end(record, "refused", reason)
@@ -195,7 +195,7 @@ class ClientConnection:
             self._client.sock.close()
             self.proxy.release(self)
         if self.record is not None:
-            await self.end(verdict, reason)
+            await self.report_end(verdict, reason)
         elif verdict == "refused":
             await self.refuse(None, reason)
 
@@ -222,7 +222,7 @@ class ClientConnection:
             await client.answer(403, str(error))
             await client.drain()
         except Unreachable as error:
-            await self.end("failed", str(error))
+            await self.report_end("failed", str(error))
             await client.answer(502, str(error))
             await client.drain()
         else:
@@ -257,7 +257,7 @@ class ClientConnection:
             await self.refuse(target, str(error), "SOCKS")
             await self._answer_socks(_SOCKS_REFUSED)
         except Unreachable as error:
-            await self.end("failed", str(error))
+            await self.report_end("failed", str(error))
             await self._answer_socks(_SOCKS_UNREACHABLE)
         else:
             await self._answer_socks(0)
@@ -274,7 +274,7 @@ class ClientConnection:
             if not verdict.is_allowed:
                 raise Refused(verdict.reason)
             return None
-        await self.begin(target, method)
+        await self.authorize(target, method)
         stream = await self.proxy.upstream.open_tunnel(self.session.access, target)
         self._upstream_socket = stream.sock
         return stream

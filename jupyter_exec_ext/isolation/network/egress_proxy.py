@@ -22,7 +22,7 @@ from .control_messages import (
     ProxySettings,
     access_to_json,
 )
-from .libraries import INSTALL, missing_libraries
+from .libraries import INSTALL_COMMAND, missing_libraries
 from .network_access import NetworkAccess
 from .trusted_certificates import TRUST_VARIABLES
 from .upstream import UpstreamProxy
@@ -48,7 +48,7 @@ class ProxyUnavailable(RuntimeError):
     """The egress proxy is not running, so that sessions with network rules have no network."""
 
 
-class _Session:
+class _ServedSession:
     """A session as the server keeps it."""
 
     def __init__(self, listener: socket.socket, access: NetworkAccess, uploaded_bytes: int) -> None:
@@ -78,11 +78,11 @@ class EgressProxy:
     def __init__(self, settings: ProxySettings, on_request: Callable[[NetworkRequest], None]) -> None:
         missing = missing_libraries()
         if missing:
-            raise ProxyUnavailable(f"network rules need {' and '.join(missing)}; install them with {INSTALL}")
+            raise ProxyUnavailable(f"network rules need {' and '.join(missing)}; install them with {INSTALL_COMMAND}")
         if settings.upstream_proxy:
             UpstreamProxy(settings.upstream_proxy)
         self._settings, self._on_request = settings, on_request
-        self._sessions: dict[str, _Session] = {}
+        self._sessions: dict[str, _ServedSession] = {}
         self._begun: dict[int, dict[str, Any]] = {}
         self._answers: dict[int, asyncio.Future[None]] = {}
         self._number = 0
@@ -129,7 +129,7 @@ class EgressProxy:
         if session_id in self._sessions:
             raise ValueError(f"session {session_id} is open already")
         self.check(access)
-        session = self._sessions[session_id] = _Session(listener.dup(), access, uploaded_bytes)
+        session = self._sessions[session_id] = _ServedSession(listener.dup(), access, uploaded_bytes)
         try:
             await self._hand_over(session_id, session)
         except BaseException:
@@ -207,7 +207,7 @@ class EgressProxy:
         assert self._control is not None
         return self._control
 
-    async def _hand_over(self, session_id: str, session: _Session) -> None:
+    async def _hand_over(self, session_id: str, session: _ServedSession) -> None:
         """Give a session to the process; to the next one if that ends meanwhile."""
         while self._sessions.get(session_id) is session:
             control = await self._connection()
@@ -218,7 +218,7 @@ class EgressProxy:
             except (OSError, ProxyUnavailable):
                 await asyncio.sleep(_POLL_SECONDS)  # the supervisor notices, and starts another process
 
-    async def _send_session(self, control: ControlSocket, session_id: str, session: _Session) -> None:
+    async def _send_session(self, control: ControlSocket, session_id: str, session: _ServedSession) -> None:
         access = session.access
         message: dict[str, Any] = {"op": "open", "session_id": session_id, "access": access_to_json(access)}
         message["uploaded_bytes"] = session.uploaded_bytes

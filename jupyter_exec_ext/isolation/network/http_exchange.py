@@ -130,7 +130,7 @@ class HttpExchange:
             secrets = SecretFilter(self._owner.session.access, target)
             upgrade = _header(request, b"upgrade")
             headers = secrets.fill(target.path + query, _kept_headers(request.headers))
-            verdict = await self._owner.begin(target, target.method, secrets.names)
+            verdict = await self._owner.authorize(target, target.method, secrets.filled)
             if verdict.has_path and (found := _OVERRIDES.intersection(name for name, _ in request.headers)):
                 named = min(found).decode()
                 raise Refused(f"the header {named} can change the method or path that a rule allows; leave it out")
@@ -144,10 +144,10 @@ class HttpExchange:
             await self._answer(403, str(error))
         except (Unreachable, OSError, h11.LocalProtocolError) as error:
             reason = str(error) if isinstance(error, Unreachable) else f"the connection failed: {error}"
-            await self._owner.end("failed", reason)
+            await self._owner.report_end("failed", reason)
             await self._answer(502, reason)
         else:
-            await self._owner.end("allowed")
+            await self._owner.report_end("allowed")
             return is_reusable
         return False
 

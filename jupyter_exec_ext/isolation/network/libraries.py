@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 
 _NEEDED = ("cryptography", "h11")
-INSTALL = "pip install 'jupyter-exec-ext[network]'"
+INSTALL_COMMAND = "pip install 'jupyter-exec-ext[network]'"
 
 
 def missing_libraries() -> list[str]:

@@ -56,8 +56,10 @@ class NetworkSecret:
     value: str = field(repr=False)
 
     def __post_init__(self) -> None:
-        if len(self.placeholder) < 16 or len(self.value) < 8:
-            raise RuleError(f"secret {self.name!r} is too short; it needs 8 characters, and its placeholder 16")
+        if len(self.value) < 8:
+            raise RuleError(f"the value of secret {self.name!r} has fewer than 8 characters; use a longer one")
+        if len(self.placeholder) < 16:
+            raise RuleError(f"the placeholder of secret {self.name!r} has fewer than 16 characters")
         if not (self.value + self.placeholder + self.template).isascii() or not self.rendered(self.value).isprintable():
             raise RuleError(f"secret {self.name!r} has characters that a header cannot carry")
         is_header = re.fullmatch(r"[A-Za-z0-9-]+", self.header) and self.header.lower() not in _CONNECTION_HEADERS

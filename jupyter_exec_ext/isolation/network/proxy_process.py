@@ -26,7 +26,7 @@ from typing import Any
 from .certificates import CertificateAuthority
 from .client_connection import ClientConnection
 from .control_messages import ControlSocket, ProxySettings, access_from_json
-from .proxy_session import Session
+from .proxy_session import ProxySession
 from .trusted_certificates import make_trust
 from .upstream import Lookup, Upstream
 
@@ -61,7 +61,7 @@ class Proxy:
         self.upstream, self.authority, self.trust = upstream, authority, trust
         self._control = control
         self._loop = asyncio.get_running_loop()
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, ProxySession] = {}
         self._waiting: set[str] = set()
         self._number = self._open_connections = 0
 
@@ -103,7 +103,7 @@ class Proxy:
                     connection.cut("the rules of the session have changed")
             else:
                 listener.setblocking(False)
-                session = Session(message["session_id"], listener, access, message["uploaded_bytes"])
+                session = ProxySession(message["session_id"], listener, access, message["uploaded_bytes"])
                 self._sessions[session.session_id] = session
                 self._listen(session)
         elif session is not None:
@@ -115,10 +115,10 @@ class Proxy:
                 connection.cut("the session has ended")
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _listen(self, session: Session) -> None:
+    def _listen(self, session: ProxySession) -> None:
         self._loop.add_reader(session.listener, self._accept, session)
 
-    def _accept(self, session: Session) -> None:
+    def _accept(self, session: ProxySession) -> None:
         own = len(session.connections)
         is_within_share = own < MAX_SESSION_CONNECTIONS and self._open_connections < MAX_CONNECTIONS
         if own >= RESERVED_CONNECTIONS and not is_within_share:

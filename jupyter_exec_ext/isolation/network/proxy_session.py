@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .client_connection import ClientConnection
 
 
-class RateLimit:
-    """Token bucket: so many at once, then so many a second; `wait` slows down what is more.
+class TokenBucket:
+    """Limit of a rate: so many at once, then so many a second; `wait` slows down what is more.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class RateLimit:
 
 
 @dataclass(eq=False)
-class Session:
+class ProxySession:
     """A session in the proxy's process.
 
     Parameters
@@ -61,8 +61,8 @@ class Session:
     access: NetworkAccess
     uploaded_bytes: int = 0
     connections: set[ClientConnection] = field(default_factory=set)
-    requests: RateLimit = field(default_factory=lambda: RateLimit(1000, 200))
-    refusals: RateLimit = field(default_factory=lambda: RateLimit(50, 10))
+    requests: TokenBucket = field(default_factory=lambda: TokenBucket(1000, 200))
+    refusals: TokenBucket = field(default_factory=lambda: TokenBucket(50, 10))
 
 
 @dataclass

@@ -20,6 +20,10 @@ _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
 _PORT = re.compile(r"[1-9][0-9]{0,4}")
 _MAX_STARS = 8
+_NO_INDEX = (
+    "; pip has no index configured, so name its hosts in ExecEngine.network_sets: "
+    "{'packages': ['INDEX_HOST', 'FILES_HOST']}"
+)
 _MAX_HOST_LENGTH = 253
 
 
@@ -145,7 +149,10 @@ def parse_rules(texts: Iterable[str], named_sets: Mapping[str, Sequence[str]] | 
                 found.update((inner, parse_rule(inner)) for inner in sets[text[1:]])
             except KeyError:
                 known = ", ".join(f"@{name}" for name in sorted(sets)) or "none"
-                raise RuleError(f"there is no set of rules {text[:80]!r}; the configuration has: {known}") from None
+                remedy = _NO_INDEX if text == "@packages" else ""
+                raise RuleError(
+                    f"there is no set of rules {text[:80]!r}; the configuration has: {known}{remedy}"
+                ) from None
         else:
             found[text] = parse_rule(text)
     if len(found) > MAX_RULES:

@@ -31,6 +31,8 @@ class SecretFilter:
     """
 
     def __init__(self, access: NetworkAccess, target: Target) -> None:
+        #: Names of the secrets that `fill` has put in.
+        self.filled: list[str] = []
         is_secure = target.scheme == "https"
         self._given = [each for each in access.secrets if is_secure and each.is_for(target.host, target.port)]
         self._placeholders = [(each, each.placeholder.encode()) for each in access.secrets]
@@ -49,11 +51,6 @@ class SecretFilter:
         """True if the host gets a secret, so that its answers are filtered."""
         return bool(self._given)
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the secrets that the host gets."""
-        return [secret.name for secret in self._given]
-
     def fill(self, url: str, headers: Headers) -> Headers:
         """Return the headers to send, with the values of secrets.
 
@@ -68,7 +65,9 @@ class SecretFilter:
         for name, value in headers:
             self._refuse_placeholder(name, "a header")
             filled.append((name, self._filled(owners.pop(name.lower(), None), value)))
-        filled += [(each.header.encode(), each.rendered(each.value).encode()) for each in owners.values()]
+        for each in owners.values():
+            filled.append((each.header.encode(), each.rendered(each.value).encode()))
+            self.filled.append(each.name)
         if not self._given:
             return filled
         return [each for each in filled if each[0].lower() not in _REMOVED] + [(b"Accept-Encoding", b"identity")]
@@ -122,12 +121,14 @@ class SecretFilter:
         place = "a header"
         if secret is not None:
             if text == secret.rendered(secret.placeholder).encode():
+                self.filled.append(secret.name)
                 return secret.rendered(secret.value).encode()
             if password == secret.placeholder.encode() and secret.header.lower() == "authorization":
                 self._refuse_placeholder(user, "a user name")
                 sent = base64.b64encode(user + b":" + secret.value.encode())
                 self._credentials.append((sent, text[6:].strip()))
                 self._held_bytes = max(self._held_bytes, len(sent))
+                self.filled.append(secret.name)
                 return b"Basic " + sent
             place = f"the header {secret.header}, in a form other than '{secret.template}'"
         self._refuse_placeholder(text + b"\n" + credentials, place)

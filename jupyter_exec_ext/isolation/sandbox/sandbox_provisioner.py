@@ -130,7 +130,7 @@ def launch_sandbox(what: Launch, log: logging.Logger | logging.LoggerAdapter[Any
     ------
     IsolationUnavailableError
         If the sandbox cannot be made.
-    TooMuchToSeeError
+    VisibleFilesError
         If the kernel would see or write more than it may.
     """
     sweep_once()

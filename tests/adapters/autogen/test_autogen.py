@@ -232,6 +232,10 @@ async def test_a_dump_without_a_server_and_inside_a_tool_and_an_agent(local_serv
     assert isinstance(loaded, JupyterCodeExecutor)
     assert not isinstance(loaded, DockerJupyterCodeExecutor)
     assert loaded.timeout == 7
+    with_packages = JupyterCodeExecutor(packages=["pandas==2.2"])
+    assert CodeExecutor.load_component(with_packages.dump_component()).dump_component().config["packages"] == (
+        ["pandas==2.2"]
+    )
     tool = PythonCodeExecutionTool.load_component(PythonCodeExecutionTool(plain).dump_component())
     assert isinstance(tool, PythonCodeExecutionTool)
     open_server = DockerJupyterCodeExecutor("http://127.0.0.1:9/")  # without a token

@@ -292,7 +292,7 @@ async def test_each_session_has_its_own_placeholder_also_from_the_pool_and_after
 
 async def test_session_without_its_secret_does_not_start(begin: Begin) -> None:
     using = await begin(sets=False)
-    with pytest.raises(PolicyDenied, match="uses the secret API_TOKEN: it does not exist; its owner can run"):
+    with pytest.raises(PolicyDenied, match="uses the secret API_TOKEN: it does not exist; the server's owner can run"):
         await using.begin()
     await using.engine.secrets.put(ME, "API_TOKEN", SecretRequest(VALUE, ["elsewhere.test"], HEADER))
     with pytest.raises(PolicyDenied, match=r"no network rule allows elsewhere\.test"):

@@ -47,6 +47,21 @@ def test_missing_header_is_added_and_a_header_without_the_placeholder_is_kept() 
     assert filled((b"authorization", b"Basic eDp5"))[b"authorization"] == b"Basic eDp5"
 
 
+@pytest.mark.parametrize(
+    ("headers", "names"),
+    [
+        ([], ["KEY"]),
+        ([(b"Authorization", b"Bearer " + PLACEHOLDER.encode())], ["KEY"]),
+        ([(b"Authorization", basic(f"user:{PLACEHOLDER}"))], ["KEY"]),
+        ([(b"Authorization", b"Bearer something-else")], []),
+    ],
+)
+def test_names_are_those_of_secrets_that_were_put_in(headers: list[tuple[bytes, bytes]], names: list[str]) -> None:
+    secrets = SecretFilter(ACCESS, ALLOWED)
+    secrets.fill("/", headers)
+    assert secrets.filled == names
+
+
 def test_placeholder_is_replaced_in_the_form_of_the_header_and_as_a_password() -> None:
     assert filled((b"Authorization", b"Bearer " + PLACEHOLDER.encode())) == {
         b"Authorization": b"Bearer " + VALUE.encode(),

@@ -117,9 +117,11 @@ def _verify(path: str, sha256: str) -> None:
             for part in iter(lambda: opened.read(1024 * 1024), b""):
                 digest.update(part)
     except FileNotFoundError:
-        raise PackagesNotInstalled(f"{name} is no longer in the server's cache; install it again") from None
+        raise PackagesNotInstalled(
+            f"{name} is no longer in the server's cache; ask for the installation again"
+        ) from None
     if digest.hexdigest() != sha256:
-        raise PackagesNotInstalled(f"{name} has changed since the server chose it; install it again")
+        raise PackagesNotInstalled(f"{name} has changed since the server chose it; ask for it again")
 
 
 def _run_installer(python: str, requirements: list[str], wheels: list[str]) -> None:
@@ -132,7 +134,9 @@ def _run_installer(python: str, requirements: list[str], wheels: list[str]) -> N
     elif uv is not None:
         command = [uv, "pip", "install", "--no-config", "--offline", "--no-deps", "--", *wheels]
     else:
-        raise PackagesNotInstalled("the kernel's environment has neither pip nor uv")
+        raise PackagesNotInstalled(
+            f"the kernel's environment has neither pip nor uv; its administrator can run '{python} -m ensurepip'"
+        )
     done = subprocess.run(
         command,
         env={**os.environ, "PIP_CONFIG_FILE": os.devnull},
