@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from jupyter_exec_ext.engine.packages import package_index
-from jupyter_exec_ext.engine.packages.package_index import NamedSets, PackageIndex, index_in, machine_index
+from jupyter_exec_ext.engine.packages.package_index import IndexReader, NamedSets, PackageIndex, index_in
 from jupyter_exec_ext.engine.settings import configured_policies
 from jupyter_exec_ext.isolation.network.rules import RuleError, parse_rules
 
@@ -64,8 +67,9 @@ def test_set_of_packages_without_an_index_is_unknown(monkeypatch: pytest.MonkeyP
         parse_rules(["@packages"], NamedSets())
 
 
-def test_index_is_asked_for_again_after_a_failure_and_then_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_index_is_asked_for_again_a_minute_after_a_failure_and_then_once(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = [FileNotFoundError(), subprocess.TimeoutExpired("pip", 30), subprocess.CalledProcessError(1, "pip"), ""]
+    clock = [1000.0]
 
     def answer(command: Any, **_: Any) -> Any:
         given = answers.pop(0)
@@ -74,7 +78,42 @@ def test_index_is_asked_for_again_after_a_failure_and_then_once(monkeypatch: pyt
         return subprocess.CompletedProcess(command, 0, stdout="\n".join(_LINES))
 
     monkeypatch.setattr(subprocess, "run", answer)
-    package_index._read_index.cache_clear()
-    assert [machine_index() for _ in range(3)] == [PackageIndex()] * 3
-    assert machine_index() == machine_index() == index_in(_LINES)
-    package_index._read_index.cache_clear()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    reader = IndexReader()
+    for left in (3, 2, 1):
+        assert [reader.read() for _ in range(3)] == [PackageIndex()] * 3
+        assert len(answers) == left
+        clock[0] += package_index._RETRY_SECONDS
+    assert reader.read() == reader.read() == index_in(_LINES)
+
+
+def test_pip_of_the_working_directory_is_not_run_and_pip_of_the_server_reads_the_users_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kernel can write into the server's directory, and the server's token is none of pip's variables."""
+    (tmp_path / "pip.py").write_text("import os\nprint(os.environ, file=open('ran', 'w'))")
+    settings = tmp_path / "config" / "pip" / "pip.conf"
+    settings.parent.mkdir(parents=True)
+    settings.write_text("[global]\nindex-url = https://of-the-user.example/simple\n")
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("JUPYTER_TOKEN", "of-the-server")
+    monkeypatch.chdir(tmp_path)
+    commands: list[Any] = []
+    run = subprocess.run
+
+    def note(command: Any, **options: Any) -> Any:
+        commands.append(options["env"])
+        return run(command, **options)
+
+    monkeypatch.setattr(subprocess, "run", note)
+    assert IndexReader().read().url == "https://of-the-user.example/simple"
+    assert not (tmp_path / "ran").exists()
+    assert [variables.keys() & {"JUPYTER_TOKEN", "PYTHONPATH"} for variables in commands] == [set()]
+
+
+def test_environment_without_pip_has_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    assert IndexReader().read() == PackageIndex()

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from urllib.parse import SplitResult, urlsplit
+
+from ...errors import Conflict
+from .wheel_download import download_environment, pip_directory
 
 #: Named set of network rules for the hosts of package indexes.
 PACKAGES_SET = "packages"
 _TIMEOUT_SECONDS = 30.0
+_RETRY_SECONDS = 60.0
+# The directory of pip is the last one, since it may have other packages: -I leaves the user's out.
+_PROGRAM = """\
+import runpy, sys
+sys.path.append(sys.argv.pop(1))
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +67,48 @@ class PackageIndex:
         return list(dict.fromkeys(rules))
 
 
+class IndexReader:
+    """Reader of the index in pip's configuration: asks pip once, and after a failure once a minute at most."""
+
+    def __init__(self) -> None:
+        self._turn = threading.Lock()  # many sessions can begin at once, and one pip serves them all
+        self._found: PackageIndex | None = None
+        self._retry_at = 0.0
+
+    def read(self) -> PackageIndex:
+        """Return the index, or an empty one if pip fails; blocks while pip runs."""
+        with self._turn:
+            if self._found is None and time.monotonic() >= self._retry_at:
+                try:
+                    self._found = _ask_pip()
+                except (OSError, subprocess.SubprocessError, Conflict):
+                    self._retry_at = time.monotonic() + _RETRY_SECONDS
+            return self._found or PackageIndex()
+
+
+_reader = IndexReader()
+
+
 def machine_index() -> PackageIndex:
-    """Return the index that pip of this process's environment is configured for; blocks for some 300 ms, once.
+    """Return the index that pip of this process's environment is configured for; empty if pip fails.
 
-    If pip fails, it is an empty one, and the next call asks pip again.
+    The first call blocks for some 300 ms, and for 30 s at most: call it in a thread.
     """
-    try:
-        return _read_index()
-    except (OSError, subprocess.SubprocessError):
-        return PackageIndex()
+    return _reader.read()
 
 
-@cache
-def _read_index() -> PackageIndex:
-    command = [sys.executable, "-m", "pip", "config", "list"]
+def _ask_pip() -> PackageIndex:
+    # Neither -m nor the server's directory: a kernel may write there, and a pip.py of its own would run here.
+    command = [sys.executable, "-I", "-c", _PROGRAM, os.path.dirname(pip_directory()), "config", "list"]
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT_SECONDS,
+        check=True,
+        cwd="/",
+        env=download_environment(os.environ, ""),
     )
     return index_in(done.stdout.splitlines())
 

@@ -98,10 +98,7 @@ async def download_wheels(
     """
     wheels, log = directory / "wheels", directory / "log"
     await asyncio.to_thread(wheels.mkdir)
-    pip = importlib.util.find_spec("pip")
-    if pip is None or not pip.submodule_search_locations:
-        raise Conflict("the server's environment has no pip; its administrator can run 'python -m ensurepip' there")
-    command = [python, "-I", str(_PROGRAM), pip.submodule_search_locations[0], str(directory), str(max_bytes)]
+    command = [python, "-I", str(_PROGRAM), pip_directory(), str(directory), str(max_bytes)]
     command += ["--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--quiet", f"--dest={wheels}"]
     command += ["--no-index", f"--find-links={wheelhouse}"] if wheelhouse else []
     # pip downloads into the temporary directory first, so that must count, too.
@@ -133,8 +130,22 @@ async def download_wheels(
     return await asyncio.to_thread(_list_wheels, directory)
 
 
+def pip_directory() -> str:
+    """Return the directory of the package `pip` of the server's environment.
+
+    Raises
+    ------
+    Conflict
+        If there is none.
+    """
+    found = importlib.util.find_spec("pip")
+    if found is None or not found.submodule_search_locations:
+        raise Conflict("the server's environment has no pip; its administrator can run 'python -m ensurepip' there")
+    return found.submodule_search_locations[0]
+
+
 def download_environment(variables: Mapping[str, str], wheelhouse: str) -> dict[str, str]:
-    """Return those of the server's variables that a download may have, without secrets of other things.
+    """Return those of the server's variables that its pip may have, without secrets of other things.
 
     Parameters
     ----------
