@@ -1,7 +1,7 @@
 """Connections to the programs of a session: into its sandbox, or to ports that its own processes have.
 
-Everything that blocks runs in threads of this module's own, since a program that accepts no connection holds one for
-some seconds.
+Finding a program blocks, so it runs in threads of this module's own, for each session in one at most. Connecting to it
+does not block: a program that accepts no connections must not take threads from other sessions.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import os
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import TypeVar
 
 from tornado.iostream import IOStream
@@ -23,6 +22,7 @@ from ..isolation.sandbox.namespace_sockets import NamespaceSockets
 from ..models import Session
 from ..system.marked_processes import listening_address
 
+_LOOPBACK = "127.0.0.1"
 _CONNECT_SECONDS = 5.0
 _MAX_BUFFER_BYTES = 1024 * 1024
 _THREADS = 8
@@ -64,70 +64,106 @@ class PortConnector:
         self._pid: int | None = None
         self._is_closed = False
 
-    async def connect(self, port: int) -> IOStream:
+    async def connect(self, port: int, is_wanted: Callable[[], bool]) -> IOStream:
         """Return a connection to a program of the session.
+
+        Parameters
+        ----------
+        port : int
+            The program's port.
+        is_wanted : callable
+            Returns whether the connection is still of use; it is asked when a thread would be taken.
 
         Raises
         ------
         PortUnreachable
-            If none listens on the port, or the kernel does not run.
+            If none listens on the port, the kernel does not run, or the connection is not wanted any more.
         """
-        async with self._turn:
-            opened: socket.socket | None = None
-            pid = self._live.kernel.pid
-            if pid is not None and not self._is_closed:
-                with suppress(OSError):  # the kernel may end at any moment
-                    if self._live.record.isolation == "sandbox":
-                        opened = await _in_thread(lambda: self._connect_inside(pid, port))
-                    else:
-                        opened = await _in_thread(lambda: _connect_outside(self._live.record.id, port))
+        pid = self._live.kernel.pid
+        try:
+            if pid is None:
+                raise ConnectionRefusedError
+            if self._live.record.isolation == "sandbox":
+                opened = await self._in_turn(partial(self._socket_inside, pid), is_wanted)
+                stream = await _connect(opened, _LOOPBACK, port)
+            else:
+                stream = await self._connect_outside(port, is_wanted)
             # If the kernel has ended meanwhile, its process id may be another one's.
-            if opened is not None and self._live.kernel.pid != pid:
-                opened.close()
-                opened = None
-            if self._is_closed:
-                self._end_sockets()
-        if opened is None:
+            if self._live.kernel.pid != pid:
+                stream.close()
+                raise ConnectionRefusedError
+        except OSError:  # the kernel may end at any moment
             raise PortUnreachable(
                 f"no program of the session listens on port {port} of 127.0.0.1; start it, or wait until it has started"
-            )
-        return IOStream(opened, max_buffer_size=_MAX_BUFFER_BYTES)
+            ) from None
+        return stream
 
-    def _connect_inside(self, pid: int, port: int) -> socket.socket:
+    async def _in_turn(self, work: Callable[[], T], is_wanted: Callable[[], bool]) -> T:
+        """Return the result of `work`, which blocks; one session blocks one thread at most."""
+        async with self._turn:
+            if not is_wanted():
+                raise ConnectionAbortedError
+            return await _in_thread(partial(self._while_open, work))
+
+    def _while_open(self, work: Callable[[], T]) -> T:
+        if self._is_closed:
+            raise ConnectionAbortedError
+        return work()
+
+    def _socket_inside(self, pid: int) -> socket.socket:
         if self._sockets is None or self._pid != pid:
             self._end_sockets()
             if os.stat(f"/proc/{pid}/ns/net").st_ino == os.stat("/proc/self/ns/net").st_ino:
                 raise ConnectionRefusedError  # a sandbox with this machine's network, where the ports are others' too
             self._sockets, self._pid = NamespaceSockets(pid), pid
         try:
-            return self._sockets.connect(port)
-        except ConnectionRefusedError:
-            raise
+            return self._sockets.new_socket()
         except OSError:  # its helper may have ended, so the next connection has a new one
             self._end_sockets()
             raise
+
+    async def _connect_outside(self, port: int, is_wanted: Callable[[], bool]) -> IOStream:
+        find = partial(listening_address, self._live.record.id, port)
+        address = await self._in_turn(find, is_wanted)
+        if address is None:
+            raise ConnectionRefusedError
+        stream = await _connect(socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET), address, port)
+        try:
+            if await self._in_turn(find, is_wanted) != address:  # it has ended, and another program may have its port
+                raise ConnectionRefusedError
+        except BaseException:
+            stream.close()
+            raise
+        return stream
 
     def _end_sockets(self) -> None:
         sockets, self._sockets = self._sockets, None
         if sockets is not None:
             sockets.close()
 
-    async def close(self) -> None:
-        """End the helper process; connections go on."""
-        self._is_closed = True
+    async def end_helper(self) -> None:
+        """End the helper process until there is a new connection; present ones go on."""
         async with self._turn:
-            await _in_thread(self._end_sockets)
+            if self._sockets is not None:
+                await _in_thread(self._end_sockets)
+
+    async def close(self) -> None:
+        """End the helper process for good; connections go on."""
+        self._is_closed = True
+        await self.end_helper()
 
 
-def _connect_outside(session_id: str, port: int) -> socket.socket:
-    address = listening_address(session_id, port)
-    if address is None:
-        raise ConnectionRefusedError
-    opened = socket.create_connection((address, port), timeout=_CONNECT_SECONDS)
-    if listening_address(session_id, port) != address:  # it has ended, and another program may have its port
-        opened.close()
-        raise ConnectionRefusedError
-    return opened
+async def _connect(opened: socket.socket, address: str, port: int) -> IOStream:
+    stream = IOStream(opened, max_buffer_size=_MAX_BUFFER_BYTES)
+    try:
+        await asyncio.wait_for(stream.connect((address, port)), _CONNECT_SECONDS)
+    except asyncio.TimeoutError:
+        stream.close()
+        raise ConnectionRefusedError from None
+    except BaseException:
+        stream.close()
+        raise
+    return stream
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

@@ -106,22 +106,20 @@ class PortRegistry:
         self._remove(found, caller.principal, "closed by the caller")
         self._note(found.live)
         if not self._ports[session_id]:
-            self._end_connector(session_id)
+            # The connector stays until the session ends: another one could block another thread for it.
+            self._engine.background.start(self._connectors[session_id].end_helper())
 
     def _close_all(self, session_id: str) -> None:
         for opened in list(self._ports.get(session_id, {}).values()):
             self._remove(opened, "", "the session has ended")
         self._ports.pop(session_id, None)
-        self._end_connector(session_id)
+        connector = self._connectors.pop(session_id, None)
+        if connector is not None:
+            self._engine.background.start(connector.close())
 
     def _remove(self, opened: OpenPort, principal: str, reason: str) -> None:
         del self._ports[opened.session_id][opened.port], self._by_label[opened.label]
         opened.close(principal, reason)
-
-    def _end_connector(self, session_id: str) -> None:
-        connector = self._connectors.pop(session_id, None)
-        if connector is not None:
-            self._engine.background.start(connector.close())
 
     def _note(self, live: LiveSession) -> None:
         live.note(open_ports=tuple(sorted(self._ports.get(live.record.id, {}))))

@@ -74,7 +74,7 @@ class PortRelay(RequestHandler):
         connection.set_max_body_size(MAX_BODY_BYTES)
         self._transforms = []  # the answer is passed on as it is, not compressed once more
         self._use = opened.begin_use(caller, self._cut)
-        stream = await opened.connector.connect(opened.port)
+        stream = await opened.connector.connect(opened.port, lambda: not opened.is_closed)
         self._exchange = PortExchange(stream, may_upgrade=self.is_websocket)
         headers = headers_for_port(request.headers, self.mode, host, forwarded, self.is_login_cookie)
         if self.is_websocket:

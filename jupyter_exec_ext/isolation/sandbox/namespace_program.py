@@ -1,21 +1,20 @@
 """Program that opens sockets in a sandbox's network namespace, for the server that started it. It imports little.
 
 Usage: ``python -I -S namespace_program.py PID FD``. It joins the namespaces of process PID, and answers requests at FD
-until that closes: ``listen PORT`` and ``connect PORT``, with a socket, or with the number of an error.
+until that closes: ``listen PORT`` and ``socket 0``, with a socket, or with the number of an error. The server connects
+the socket itself, since a program in the sandbox could keep this one waiting.
 """
 
 from __future__ import annotations
 
 import array
 import ctypes
-import errno
 import os
 import socket
 import sys
 
 _LOOPBACK = "127.0.0.1"
 _BACKLOG = 128
-_CONNECT_SECONDS = 5.0
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 _PR_SET_PDEATHSIG, _SIGKILL = 1, 9
 _MAX_REQUEST_BYTES = 64
@@ -38,7 +37,7 @@ def main(pid: int, control_fd: int) -> None:
         try:
             opened = _open(verb, int(port))
         except OSError as error:
-            control.send(str(error.errno or errno.ETIMEDOUT).encode())  # a timeout has no number
+            control.send(str(error.errno).encode())
             continue
         with opened:
             control.sendmsg([b"0"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [opened.fileno()]))])
@@ -50,10 +49,6 @@ def _open(verb: str, port: int) -> socket.socket:
         if verb == "listen":
             opened.bind((_LOOPBACK, port))
             opened.listen(_BACKLOG)
-        else:
-            opened.settimeout(_CONNECT_SECONDS)
-            opened.connect((_LOOPBACK, port))
-            opened.settimeout(None)  # the receiver shares this flag of the socket
     except OSError:
         opened.close()
         raise

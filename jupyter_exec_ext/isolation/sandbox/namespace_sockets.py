@@ -16,7 +16,7 @@ import threading
 
 from . import namespace_program
 
-# It has to start Python and to join; a connection to a program in the sandbox may take some time as well.
+# It has to start Python and to join.
 _ANSWER_SECONDS = 20.0
 _END_SECONDS = 5.0
 _MAX_ANSWER_BYTES = 64
@@ -71,15 +71,9 @@ class NamespaceSockets:
         """
         return self._request("listen", port)
 
-    def connect(self, port: int) -> socket.socket:
-        """Return a socket that is connected to a program in the sandbox.
-
-        Raises
-        ------
-        OSError
-            With ``ECONNREFUSED`` if no program listens on the port.
-        """
-        return self._request("connect", port)
+    def new_socket(self) -> socket.socket:
+        """Return a TCP socket with which the caller can connect to programs in the sandbox, without blocking."""
+        return self._request("socket", 0)
 
     def close(self) -> None:
         """End the program; sockets that it has opened go on."""
