@@ -233,6 +233,7 @@ class PortPageHandler(PortRelay):
 
     def on_connection_close(self) -> None:
         """Release what the request held."""
+        super().on_connection_close()  # it ends the wait for the rest of the body
         self.end_relay()
 
 

@@ -14,7 +14,7 @@ from tornado.iostream import StreamClosedError
 from tornado.web import RequestHandler, stream_request_body
 
 from ..auth.caller import Caller
-from ..errors import InvalidRequest
+from ..errors import InvalidRequest, PortUnreachable
 from .open_port import OpenPort, PortUse
 from .port_exchange import MAX_BODY_BYTES, SWITCHING_PROTOCOLS, PortExchange, copy_stream
 from .port_headers import PortMode, headers_for_client, headers_for_port
@@ -33,6 +33,7 @@ class PortRelay(RequestHandler):
     mode: PortMode
     _use: PortUse | None = None
     _exchange: PortExchange | None = None
+    _was_cut = False
 
     @property
     def is_websocket(self) -> bool:
@@ -63,7 +64,7 @@ class PortRelay(RequestHandler):
         InvalidRequest, TooManyPortRequests
             If the request is not passed on.
         PortUnreachable
-            If no program listens.
+            If no program listens, or the request was cut meanwhile.
         """
         request = self.request
         if len(target) > _MAX_TARGET_CHARACTERS or not _TARGET.fullmatch(target):
@@ -74,7 +75,10 @@ class PortRelay(RequestHandler):
         connection.set_max_body_size(MAX_BODY_BYTES)
         self._transforms = []  # the answer is passed on as it is, not compressed once more
         self._use = opened.begin_use(caller, self._cut)
-        stream = await opened.connector.connect(opened.port, lambda: not opened.is_closed)
+        stream = await opened.connector.connect(opened.port, lambda: not self._was_cut)
+        if self._was_cut:  # the program must not get a request for which its sender has no right any more
+            stream.close()
+            raise PortUnreachable(f"port {opened.port} was closed, or the right to use it ended, before the connection")
         self._exchange = PortExchange(stream, may_upgrade=self.is_websocket)
         headers = headers_for_port(request.headers, self.mode, host, forwarded, self.is_login_cookie)
         if self.is_websocket:
@@ -175,7 +179,8 @@ class PortRelay(RequestHandler):
             self.end_relay()
 
     def _cut(self) -> None:
-        """End both connections."""
+        """End both connections, also that to the program which is still to be made."""
+        self._was_cut = True
         if self._exchange is not None:
             self._exchange.close()
         stream = getattr(self.request.connection, "stream", None)
