@@ -9,17 +9,19 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 import h11
 
+from . import socks
 from .client_hello import HANDSHAKE, HelloError, parse_client_hello
 from .http_exchange import HEAD_SECONDS, HttpExchange, HttpPeer
-from .network_access import Target, Verdict, decide
+from .network_access import NetworkSecret, Target, Verdict, decide
 from .proxy_session import OpenRecord, ProxySession
 from .rules import RuleError, parse_authority, parse_host
+from .socks import read_socks_request, socks_answer
 from .streams import SocketStream, TlsStream, copy_sockets, run_both
+from .timeouts import finish_within
 from .upstream import Refused, Unreachable
 
 if TYPE_CHECKING:
@@ -30,7 +32,6 @@ IDLE_SECONDS = 600.0
 BEGIN_SECONDS = 5.0
 _CONNECT_SECONDS = 60.0
 _MAX_RECORDED_PATH = 2000
-_SOCKS5, _SOCKS_REFUSED, _SOCKS_UNREACHABLE = 5, 2, 4
 # Fatal alert "access denied", for programs that are in a TLS handshake.
 _TLS_ALERT = b"\x15\x03\x03\x00\x02\x02\x31"
 
@@ -71,13 +72,15 @@ class ClientConnection:
         self.deadline = self._loop.time() + seconds
 
     def is_still_allowed(self) -> bool:
-        """Return whether the rules, which have changed, allow the open request as they did."""
+        """Return whether rules and secrets, which have changed, allow the open request as they did."""
         if self.record is None:
             return True
+        if not self.session.access.has_secrets(self.record.secrets):
+            return False
         verdict = decide(self.session.access, self.record.target)
         return verdict.is_allowed and verdict.must_terminate_tls == self._verdict.must_terminate_tls
 
-    async def authorize(self, target: Target, method: str, secrets: Sequence[str] = ()) -> Verdict:
+    async def authorize(self, target: Target, method: str, secrets: Sequence[NetworkSecret] = ()) -> Verdict:
         """Decide about a request. An allowed one is on record before anything of it leaves the machine.
 
         Parameters
@@ -86,15 +89,18 @@ class ClientConnection:
             The request.
         method : str
             Its method.
-        secrets : sequence of str, optional
-            Names of the secrets that it gets.
+        secrets : sequence of NetworkSecret, optional
+            Secrets that it gets.
 
         Raises
         ------
         Refused
-            If the rules do not allow it, the session has sent all it may, or the record cannot be delivered.
+            If the rules do not allow it, a secret has changed, the session has sent all it may, or the record cannot
+            be delivered.
         """
         await self.session.requests.wait()
+        if not self.session.access.has_secrets(secrets):
+            raise Refused("a secret of the request has changed meanwhile; try again")
         verdict = decide(self.session.access, target)
         if not verdict.is_allowed:
             raise Refused(verdict.reason)
@@ -104,9 +110,8 @@ class ClientConnection:
         self.allow_seconds(_CONNECT_SECONDS)
         self.record = record
         try:
-            await asyncio.wait_for(
-                self.proxy.report("begin", record.number, self._fields(record, rule=verdict.rule)), BEGIN_SECONDS
-            )
+            report = self.proxy.report("begin", record.number, self._fields(record, rule=verdict.rule))
+            await finish_within(BEGIN_SECONDS, report)
         except asyncio.TimeoutError as error:
             raise Refused("the server does not keep up with the records of requests; try again later") from error
         return verdict
@@ -163,7 +168,7 @@ class ClientConnection:
             "bytes_sent": record.bytes_sent,
             "bytes_received": record.bytes_received,
             "seconds": round(self._loop.time() - record.started_at, 6),
-            "secrets": list(record.secrets),
+            "secrets": [secret.name for secret in record.secrets],
             **{name: text[:_MAX_RECORDED_PATH] for name, text in fields.items()},
         }
 
@@ -171,7 +176,7 @@ class ClientConnection:
         reason, verdict = "", "failed"
         try:
             self._client.received = await self._client.receive()
-            if self._client.received[0:1] == bytes([_SOCKS5]):
+            if self._client.received[0:1] == bytes([socks.VERSION]):
                 await self._serve_socks()
             elif self._client.received:
                 await self._serve_http()
@@ -233,38 +238,24 @@ class ClientConnection:
             await self._serve_tunnel(target, stream)
 
     async def _serve_socks(self) -> None:
-        """Serve SOCKS5 (RFC 1928): CONNECT only, without a password."""
-        methods = await self._read((await self._read(2))[1])
-        if 0 not in methods:
-            await self._client.send(bytes([_SOCKS5, 0xFF]))
+        request = await read_socks_request(self._read, self._client.send)
+        if request is None:
             return
-        await self._client.send(bytes([_SOCKS5, 0]))
-        _, command, _, kind = await self._read(4)
-        if kind == 3:
-            text = (await self._read((await self._read(1))[0])).decode("ascii", "replace")
-        elif kind in (1, 4):
-            text = str(ip_address(await self._read(4 if kind == 1 else 16)))
-        else:
-            raise Refused("the SOCKS request has an address of an unknown kind")
-        port = int.from_bytes(await self._read(2), "big")
         target: Target | None = None
         try:
-            target = Target(parse_host(text), port)
-            if command != 1:
+            target = Target(parse_host(request.host), request.port)
+            if request.command != socks.CONNECT:
                 raise Refused("SOCKS is for connections only; neither UDP nor listening is possible")
             stream = await self._open_tunnel(target, "SOCKS")
         except (Refused, RuleError) as error:
             await self.refuse(target, str(error), "SOCKS")
-            await self._answer_socks(_SOCKS_REFUSED)
+            await self._client.send(socks_answer(socks.REFUSED))
         except Unreachable as error:
             await self.report_end("failed", str(error))
-            await self._answer_socks(_SOCKS_UNREACHABLE)
+            await self._client.send(socks_answer(socks.UNREACHABLE))
         else:
-            await self._answer_socks(0)
+            await self._client.send(socks_answer(socks.CONNECTED))
             await self._serve_tunnel(target, stream)
-
-    async def _answer_socks(self, code: int) -> None:
-        await self._client.send(bytes([_SOCKS5, code, 0, 1, 0, 0, 0, 0, 0, 0]))
 
     async def _open_tunnel(self, target: Target, method: str) -> SocketStream | None:
         """Connect to a host for a tunnel; return None if each request in it will be decided and connected alone."""

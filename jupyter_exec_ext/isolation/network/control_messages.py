@@ -151,6 +151,7 @@ class ControlSocket:
             except ConnectionError:
                 return None
             else:
+                await asyncio.sleep(0)  # other tasks have their turn, also if there is always more
                 return (json.loads(packet), descriptors) if packet else None
 
     def close(self) -> None:

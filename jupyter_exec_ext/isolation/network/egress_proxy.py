@@ -8,7 +8,6 @@ import logging
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict
@@ -24,23 +23,19 @@ from .control_messages import (
 )
 from .libraries import INSTALL_COMMAND, missing_libraries
 from .network_access import NetworkAccess
-from .trusted_certificates import TRUST_VARIABLES
+from .proxy_launch import start_proxy_process
+from .timeouts import finish_within
 from .upstream import UpstreamProxy
 
 _START_SECONDS = 20.0
 _OPEN_SECONDS = 30.0
+_ANSWER_SECONDS = 20.0
 #: Pauses before the process is started again; the first one after it has run for `_STABLE_SECONDS`, the long ones only
 #: while it does not become ready.
 _PAUSES = (0.0, 0.05, 0.1, 0.2, 0.4, 1.0, 2.0, 5.0)
 _LONGEST_AFTER_READY = 4
 _STABLE_SECONDS = 5.0
 _POLL_SECONDS = 0.005
-_PROGRAM = """\
-import sys
-sys.path[:] = sys.argv[3:]
-from jupyter_exec_ext.isolation.network.proxy_process import main
-main()
-"""
 _log = logging.getLogger(__name__)
 
 
@@ -122,7 +117,7 @@ class EgressProxy:
         Raises
         ------
         ProxyUnavailable
-            If the proxy's process cannot be started.
+            If the proxy's process cannot be started at the moment. It serves the session as soon as it can.
         MessageTooLong
             If the rules are too many.
         """
@@ -132,6 +127,8 @@ class EgressProxy:
         session = self._sessions[session_id] = _ServedSession(listener.dup(), access, uploaded_bytes)
         try:
             await self._hand_over(session_id, session)
+        except ProxyUnavailable:
+            raise
         except BaseException:
             self._forget(session_id)
             raise
@@ -201,7 +198,7 @@ class EgressProxy:
             self._ready = asyncio.Event()
             self._supervisor = asyncio.create_task(self._supervise(self._ready))
         try:
-            await asyncio.wait_for(self._ready.wait(), _OPEN_SECONDS)
+            await finish_within(_OPEN_SECONDS, self._ready.wait())
         except asyncio.TimeoutError as error:
             raise ProxyUnavailable("the egress proxy does not start; the server's log has the reason") from error
         assert self._control is not None
@@ -222,7 +219,8 @@ class EgressProxy:
         access = session.access
         message: dict[str, Any] = {"op": "open", "session_id": session_id, "access": access_to_json(access)}
         message["uploaded_bytes"] = session.uploaded_bytes
-        await self._ask(control, message, (session.listener.fileno(),))
+        with session.listener.dup() as listener:  # the session may end while the message waits to be sent
+            await self._ask(control, message, (listener.fileno(),))
         if session.access is access:
             session.handed_to = control
 
@@ -230,9 +228,18 @@ class EgressProxy:
         self._number += 1
         number = self._number
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
-        try:
+
+        async def send_and_wait() -> None:
             await control.send({**message, "id": number}, descriptors)
             await answer
+
+        try:
+            await finish_within(_ANSWER_SECONDS, send_and_wait())
+        except asyncio.TimeoutError:
+            if control is self._control and self._process is not None:
+                _log.error("the egress proxy does not answer; it is ended")
+                self._process.kill()
+            raise ProxyUnavailable("the egress proxy does not answer") from None
         finally:
             del self._answers[number]
 
@@ -266,18 +273,9 @@ class EgressProxy:
         with theirs:
             control = ControlSocket(ours)
             self._control = control
-            paths = [path for path in sys.path if os.path.isabs(path)]
-            self._process = subprocess.Popen(  # noqa: ASYNC220 - asyncio's own needs a thread before Python 3.12
-                [sys.executable, "-I", "-c", _PROGRAM, str(theirs.fileno()), str(os.getpid()), *paths],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                env={"LC_ALL": "C.UTF-8", "MALLOC_ARENA_MAX": "2", **_trust_environment()},
-                cwd="/",
-                start_new_session=True,
-            )
+            self._process = start_proxy_process(theirs)
         await control.send(asdict(self._settings), (self._key_file,))
-        first = await asyncio.wait_for(control.receive(), _START_SECONDS)
+        first = await finish_within(_START_SECONDS, control.receive())
         if first is None:
             raise OSError("its process ended at once")
         self._certificate = first[0]["certificate"]
@@ -291,8 +289,15 @@ class EgressProxy:
 
     async def _hand_all(self, control: ControlSocket, ready: asyncio.Event) -> None:
         for session_id, session in list(self._sessions.items()):
-            if session_id in self._sessions:
-                await self._send_session(control, session_id, session)
+            try:
+                if self._sessions.get(session_id) is session:
+                    await self._send_session(control, session_id, session)
+            except (OSError, ProxyUnavailable) as error:
+                if self._sessions.get(session_id) is session:  # otherwise it has ended meanwhile, or has another kernel
+                    _log.error("the egress proxy cannot be given session %s: %s", session_id, error)
+                    if self._process is not None:
+                        self._process.kill()  # the next one gets them all again
+                    return
         ready.set()
 
     async def _end_process(self) -> None:
@@ -331,7 +336,3 @@ class EgressProxy:
             self._on_request(request)
         except Exception:
             _log.exception("the record of a network request could not be kept")
-
-
-def _trust_environment() -> dict[str, str]:
-    return {name: os.environ[name] for name in TRUST_VARIABLES if name in os.environ}

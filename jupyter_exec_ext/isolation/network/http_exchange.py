@@ -13,6 +13,7 @@ from .network_access import Target
 from .rules import SCHEME_PORTS, RuleError, parse_authority
 from .secret_filter import Headers, SecretFilter
 from .streams import SocketStream, Stream, TlsStream, copy_streams, run_both
+from .timeouts import finish_within
 from .upstream import Refused, Unreachable
 from .url_paths import PathError, split_target
 
@@ -33,6 +34,9 @@ _OVERRIDES = {
 }
 
 
+_EVENTS_IN_A_TURN = 50
+
+
 class HttpPeer:
     """One side of HTTP over a stream.
 
@@ -47,9 +51,13 @@ class HttpPeer:
     def __init__(self, role: Any, stream: Stream) -> None:
         self.stream = stream
         self.state = h11.Connection(role, max_incomplete_event_size=MAX_HEAD_BYTES)
+        self._events = 0
 
     async def next_event(self) -> Any:
         """Return the next event."""
+        self._events += 1
+        if self._events % _EVENTS_IN_A_TURN == 0:  # data that is there already may have thousands
+            await asyncio.sleep(0)
         while (event := self.state.next_event()) is h11.NEED_DATA:
             if self.state.they_are_waiting_for_100_continue:
                 await self.send(h11.InformationalResponse(status_code=100, headers=[]))
@@ -78,7 +86,7 @@ class HttpPeer:
         await self.stream.send_end()
         with suppress(OSError, asyncio.TimeoutError):
             for _ in range(64):
-                if not await asyncio.wait_for(self.stream.receive(), 1.0):
+                if not await finish_within(1.0, self.stream.receive()):
                     return
 
 
@@ -165,6 +173,8 @@ class HttpExchange:
                 raise RuleError("only http:// is asked for without a tunnel; use CONNECT for https://")
             authority, slash, path = rest.partition("/")
             host, port = parse_authority(authority, 80)
+            if port == 443:
+                raise Refused(f"a request to port 443 of {host} must be made over TLS; use https://")
             scheme, text = "http", slash + path
         else:
             host, port, scheme = self._base.host, self._base.port, self._base.scheme or "http"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from .addresses import Address, special_range, unwrap_mapped
@@ -102,6 +103,10 @@ class NetworkAccess:
     def needs_certificate(self) -> bool:
         """True if kernels must trust the server's certificate authority, since some hosts' TLS is terminated."""
         return bool(self.secrets) or any(rule.scheme == "https" for each in self.rule_sets for rule in each.rules)
+
+    def has_secrets(self, secrets: Iterable[NetworkSecret]) -> bool:
+        """Return whether the session has all of these secrets, with these values."""
+        return all(secret in self.secrets for secret in secrets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ MAX_CONNECTIONS, MAX_SESSION_CONNECTIONS, RESERVED_CONNECTIONS = 768, 64, 4
 _LOOKUP_THREADS = 16
 _THREAD_STACK_BYTES = 512 * 1024
 _ACCEPT_RETRY_SECONDS = 0.5
+_CLOSE_SECONDS = 5.0
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 1, 4, 38
 
 
@@ -100,7 +101,7 @@ class Proxy:
                 listener.close()
                 session.access = access
                 for connection in [each for each in session.connections if not each.is_still_allowed()]:
-                    connection.cut("the rules of the session have changed")
+                    connection.cut("the rules or secrets of the session have changed")
             else:
                 listener.setblocking(False)
                 session = ProxySession(message["session_id"], listener, access, message["uploaded_bytes"])
@@ -113,7 +114,8 @@ class Proxy:
             tasks = [connection.task for connection in session.connections]
             for connection in list(session.connections):
                 connection.cut("the session has ended")
-            await asyncio.gather(*tasks, return_exceptions=True)
+            if tasks:
+                await asyncio.wait(tasks, timeout=_CLOSE_SECONDS)
 
     def _listen(self, session: ProxySession) -> None:
         self._loop.add_reader(session.listener, self._accept, session)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .network_access import NetworkAccess, Target
+from .network_access import NetworkAccess, NetworkSecret, Target
 
 if TYPE_CHECKING:
     from .client_connection import ClientConnection
@@ -75,4 +75,4 @@ class OpenRecord:
     started_at: float
     bytes_sent: int = 0
     bytes_received: int = 0
-    secrets: Sequence[str] = ()
+    secrets: Sequence[NetworkSecret] = ()

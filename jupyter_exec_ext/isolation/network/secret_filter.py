@@ -31,8 +31,8 @@ class SecretFilter:
     """
 
     def __init__(self, access: NetworkAccess, target: Target) -> None:
-        #: Names of the secrets that `fill` has put in.
-        self.filled: list[str] = []
+        #: Secrets that `fill` has put in.
+        self.filled: list[NetworkSecret] = []
         is_secure = target.scheme == "https"
         self._given = [each for each in access.secrets if is_secure and each.is_for(target.host, target.port)]
         self._placeholders = [(each, each.placeholder.encode()) for each in access.secrets]
@@ -67,7 +67,7 @@ class SecretFilter:
             filled.append((name, self._filled(owners.pop(name.lower(), None), value)))
         for each in owners.values():
             filled.append((each.header.encode(), each.rendered(each.value).encode()))
-            self.filled.append(each.name)
+            self.filled.append(each)
         if not self._given:
             return filled
         return [each for each in filled if each[0].lower() not in _REMOVED] + [(b"Accept-Encoding", b"identity")]
@@ -121,14 +121,14 @@ class SecretFilter:
         place = "a header"
         if secret is not None:
             if text == secret.rendered(secret.placeholder).encode():
-                self.filled.append(secret.name)
+                self.filled.append(secret)
                 return secret.rendered(secret.value).encode()
             if password == secret.placeholder.encode() and secret.header.lower() == "authorization":
                 self._refuse_placeholder(user, "a user name")
                 sent = base64.b64encode(user + b":" + secret.value.encode())
                 self._credentials.append((sent, text[6:].strip()))
                 self._held_bytes = max(self._held_bytes, len(sent))
-                self.filled.append(secret.name)
+                self.filled.append(secret)
                 return b"Basic " + sent
             place = f"the header {secret.header}, in a form other than '{secret.template}'"
         self._refuse_placeholder(text + b"\n" + credentials, place)

@@ -55,9 +55,12 @@ class SocketStream:
             return data
         while True:
             try:
-                return self.sock.recv(_TLS_CHUNK_BYTES)
+                data = self.sock.recv(_TLS_CHUNK_BYTES)
             except BlockingIOError:
                 await until_ready(self._loop.add_reader, self._loop.remove_reader, self.sock)
+            else:
+                await asyncio.sleep(0)  # other connections have their turn, also if there is always more
+                return data
 
     async def send(self, data: bytes) -> None:
         """Send bytes; wait until the system has them all."""

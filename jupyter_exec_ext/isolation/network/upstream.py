@@ -14,6 +14,7 @@ from .control_messages import ProxySettings
 from .network_access import NetworkAccess, Target, decide_address
 from .rules import Host, RuleError, parse_host
 from .streams import SocketStream
+from .timeouts import finish_within
 
 LOOKUP_SECONDS = 10.0
 CONNECT_SECONDS = 5.0
@@ -114,7 +115,7 @@ class Upstream:
         if host in self._pinned:
             return self._pinned[host]
         try:
-            found = list(await asyncio.wait_for(self._lookup(host), LOOKUP_SECONDS))[:_MAX_ADDRESSES]
+            found = list(await finish_within(LOOKUP_SECONDS, self._lookup(host)))[:_MAX_ADDRESSES]
         except (OSError, UnicodeError, asyncio.TimeoutError) as error:
             raise Unreachable(f"{host} cannot be resolved") from error
         if not found:
@@ -136,7 +137,7 @@ async def _connect_first(addresses: Sequence[Address], port: int, host: Host) ->
         sock = socket.socket(socket.AF_INET if address.version == 4 else socket.AF_INET6, socket.SOCK_STREAM)
         sock.setblocking(False)
         try:
-            await asyncio.wait_for(loop.sock_connect(sock, (str(address), port)), CONNECT_SECONDS)
+            await finish_within(CONNECT_SECONDS, loop.sock_connect(sock, (str(address), port)))
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except (OSError, asyncio.TimeoutError) as error:
             sock.close()

@@ -10,11 +10,12 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
-from jupyter_exec_ext.isolation.network import client_connection, egress_proxy
+from jupyter_exec_ext.isolation.network import client_connection, egress_proxy, proxy_launch
 from jupyter_exec_ext.isolation.network.certificates import CertificateAuthority
 from jupyter_exec_ext.isolation.network.control_messages import (
     ControlSocket,
@@ -192,6 +193,73 @@ async def test_many_sessions_stay_within_the_memory(world: World) -> None:
     assert largest <= MAX_RSS_BYTES
 
 
+async def test_session_whose_kernel_restarts_while_sessions_are_handed_over_keeps_no_other_from_the_network(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    access, send = access_of(f"a.test:{world.http}"), world.proxy._send_session
+    proxies = {name: await world.open(access, name) for name in ("s1", "s2")}
+
+    async def restart_other(control: ControlSocket, session_id: str, session: Any) -> None:
+        monkeypatch.setattr(world.proxy, "_send_session", send)
+        await world.proxy.close("s2")
+        opening.append(asyncio.create_task(world.open(access, "s2")))
+        await asyncio.sleep(0)
+        await send(control, session_id, session)
+
+    opening: list[asyncio.Task[str]] = []
+    monkeypatch.setattr(world.proxy, "_send_session", restart_other)
+    assert world.proxy.pid is not None
+    os.kill(world.proxy.pid, signal.SIGKILL)
+    await until(lambda: bool(opening))
+    proxies["s2"] = await opening[0]
+    for proxy in proxies.values():
+        assert (await curl(proxy, f"http://a.test:{world.http}/"))[1] == "GET / 0\n"
+
+
+async def test_session_that_cannot_be_handed_over_ends_the_process_and_is_handed_to_the_next(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy, send = await world.open(access_of(f"a.test:{world.http}")), world.proxy._send_session
+
+    async def fail_once(*_: Any) -> None:
+        monkeypatch.setattr(world.proxy, "_send_session", send)
+        raise OSError("no room")
+
+    monkeypatch.setattr(world.proxy, "_send_session", fail_once)
+    assert world.proxy.pid is not None
+    os.kill(world.proxy.pid, signal.SIGKILL)
+    assert (await curl(proxy, f"http://a.test:{world.http}/"))[1] == "GET / 0\n"
+
+
+async def test_process_that_does_not_answer_is_ended_and_another_one_serves(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proxy = await world.open(access_of(f"a.test:{world.http}"))
+    monkeypatch.setattr(egress_proxy, "_ANSWER_SECONDS", 0.2)
+    stopped = world.proxy.pid
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
+    await world.proxy.close("s1")
+    await until(lambda: world.proxy.pid not in (None, stopped))
+    monkeypatch.setattr(egress_proxy, "_ANSWER_SECONDS", 20)
+    proxy = await world.open(access_of(f"a.test:{world.http}"))
+    assert (await curl(proxy, f"http://a.test:{world.http}/"))[1] == "GET / 0\n"
+
+
+async def test_session_opened_while_no_process_starts_is_served_by_the_first_that_does(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = proxy_launch._PROGRAM
+    monkeypatch.setattr(proxy_launch, "_PROGRAM", "raise SystemExit(3)")
+    monkeypatch.setattr(egress_proxy, "_OPEN_SECONDS", 0.2)
+    with listen() as listener:
+        with pytest.raises(ProxyUnavailable):
+            await world.proxy.open("s1", listener, access_of(f"a.test:{world.http}"))
+        monkeypatch.setattr(proxy_launch, "_PROGRAM", program)
+        proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        assert (await curl(proxy, f"http://a.test:{world.http}/"))[1] == "GET / 0\n"
+
+
 async def test_rules_that_are_too_many_are_refused_with_the_reason(world: World) -> None:
     rules = [f"https://a{number}.test/{'x' * 400}/*" for number in range(490)]
     with pytest.raises(MessageTooLong, match="use fewer rules"):
@@ -202,7 +270,7 @@ async def test_rules_that_are_too_many_are_refused_with_the_reason(world: World)
 async def test_process_that_does_not_start_is_an_error_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(egress_proxy, "_PROGRAM", "raise SystemExit(3)")
+    monkeypatch.setattr(proxy_launch, "_PROGRAM", "raise SystemExit(3)")
     monkeypatch.setattr(egress_proxy, "_OPEN_SECONDS", 0.5)
     proxy = EgressProxy(ProxySettings(), lambda request: None)
     with listen() as listener, pytest.raises(ProxyUnavailable, match="log has the reason"):

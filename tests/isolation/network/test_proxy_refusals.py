@@ -38,6 +38,13 @@ ODD_FORMS = [
 ]
 
 
+async def test_request_without_tls_to_port_443_is_refused(world: World) -> None:
+    proxy = await world.open(access_of("a.test"))
+    answer = await exchange(proxy, b"GET http://a.test:443/ HTTP/1.1\r\nHost: a.test:443\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 403 a request to port 443 of a.test must be made over TLS")
+    assert (await world.record()).verdict == "refused"
+
+
 @pytest.mark.parametrize("form", ["connect", "absolute", "socks"])
 async def test_other_names_and_forms_of_addresses_are_refused(world: World, form: str) -> None:
     proxy = await world.open(access_of(f"a.test:{world.http}"))

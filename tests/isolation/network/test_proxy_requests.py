@@ -157,7 +157,7 @@ async def test_change_of_rules_cuts_what_they_do_not_allow_any_more(world: World
     await world.proxy.change("s1", access_of("b.test"))
     await reader.read()
     writer.close()
-    assert "rules of the session have changed" in (await world.record()).reason
+    assert "rules or secrets of the session have changed" in (await world.record()).reason
 
 
 async def test_close_ends_connections_with_a_record_and_frees_the_port(world: World) -> None:

@@ -59,7 +59,7 @@ def test_missing_header_is_added_and_a_header_without_the_placeholder_is_kept() 
 def test_names_are_those_of_secrets_that_were_put_in(headers: list[tuple[bytes, bytes]], names: list[str]) -> None:
     secrets = SecretFilter(ACCESS, ALLOWED)
     secrets.fill("/", headers)
-    assert secrets.filled == names
+    assert [each.name for each in secrets.filled] == names
 
 
 def test_placeholder_is_replaced_in_the_form_of_the_header_and_as_a_password() -> None:
@@ -311,3 +311,23 @@ async def test_compressed_answer_of_a_host_with_a_secret_is_not_passed_on(world:
     proxy = await world.open(access_of(here, secrets=(secret,)))
     _, text = await curl(proxy, "--cacert", await world.trusted(), f"https://{here}/gzip")
     assert "compressed its answer" in text
+
+
+@pytest.mark.parametrize("other", [(), (NetworkSecret("KEY", PLACEHOLDER, ("a.test",), "X-Key", "{}", VALUE + "2"),)])
+async def test_connection_that_used_a_secret_ends_when_that_is_deleted_or_changed(
+    world: World, other: tuple[NetworkSecret, ...]
+) -> None:
+    here = f"a.test:{world.https}"
+    secret = NetworkSecret("KEY", PLACEHOLDER, (here,), "X-Key", "{}", VALUE)
+    proxy = await world.open(access_of(f"https://{here}/*", secrets=(secret,)))
+    trust = ssl.create_default_context(cafile=await world.trusted())
+    async with (
+        aiohttp.ClientSession() as session,
+        session.ws_connect(f"wss://{here}/ws", proxy=proxy, ssl=trust) as socket,
+    ):
+        await socket.send_str("one")
+        assert await socket.receive_str() == "one"
+        await world.proxy.change("s1", access_of(f"https://{here}/*", secrets=other))
+        assert (await socket.receive(10)).type in (aiohttp.WSMsgType.CLOSED, aiohttp.WSMsgType.ERROR)
+    record = await world.record()
+    assert (record.secrets, record.reason) == (["KEY"], "the rules or secrets of the session have changed")
