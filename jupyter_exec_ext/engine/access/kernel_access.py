@@ -17,7 +17,7 @@ from ..ports import KernelHost
 from ..settings import EngineSettings
 from .caller_limits import EffectiveLimits
 from .granted_paths import grants_within
-from .network_rules import access_within
+from .network_rules import has_rules
 
 UNPROTECTED = (
     "scoped tokens may not use kernels without isolation, whose code has all rights of the server's user; choose an "
@@ -141,8 +141,7 @@ class KernelAccess:
         if caller.bounds and not self._settings.allow_unprotected_tokens:
             # The weakest level will do. Code without isolation can read the server's own token.
             levels.append(_LOCAL_LEVELS[-1])
-        has_rules = access_within(caller.policies, self._settings.named_rule_sets) is not None
-        needs_sandbox = has_rules or bool(grants_within(caller.policies))
+        needs_sandbox = has_rules(caller.policies) or bool(grants_within(caller.policies))
         if needs_sandbox:
             levels.append(_LOCAL_LEVELS[0])
         elif any(policy.network == NO_NETWORK for policy in caller.policies):

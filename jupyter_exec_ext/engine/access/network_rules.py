@@ -2,16 +2,43 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ...auth.policy import Policy, least
 from ...auth.policy_narrowing import HOST_NETWORK
-from ...errors import InvalidRequest
+from ...errors import InvalidRequest, PolicyDenied
 from ...isolation.network.control_messages import NetworkRequest
 from ...isolation.network.network_access import NetworkAccess, RuleSet, Target, decide
 from ...isolation.network.rules import RuleError, parse_host, parse_rule, parse_rules
 from ...protocol.request_parsing import MAX_RULE_CHARACTERS
+
+
+def has_rules(policies: Iterable[Policy]) -> bool:
+    """Return whether sessions under all of these policies have network rules, as `access_within` gives them."""
+    networks = [policy.network for policy in policies if policy.network != HOST_NETWORK]
+    return bool(networks) and all(isinstance(network, tuple) for network in networks)
+
+
+async def load_access(policies: Iterable[Policy], named_sets: Mapping[str, Sequence[str]]) -> NetworkAccess | None:
+    """Return what `access_within` returns, without blocking the event loop.
+
+    The set ``packages`` can need a run of pip. The server's start has done it for the policies, but not for the limits
+    of a token that name the set although its policy does not any more.
+
+    Raises
+    ------
+    PolicyDenied
+        If the limits of a token name a set that is not configured any more.
+    """
+    policies = list(policies)
+    if not has_rules(policies):
+        return None
+    try:
+        return await asyncio.to_thread(access_within, policies, named_sets)
+    except RuleError as error:
+        raise PolicyDenied(f"the token's network rules cannot hold: {error}; ask for another token") from None
 
 
 def access_within(policies: Iterable[Policy], named_sets: Mapping[str, Sequence[str]]) -> NetworkAccess | None:

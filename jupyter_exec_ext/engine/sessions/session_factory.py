@@ -148,7 +148,7 @@ class SessionFactory:
             raise InvalidRequest("'cwd' is for Python kernels on this server")
         inherited = inherited_environment(os.environ, self._settings.inherited_env)
         env = kernel_environment(inherited, request.env, caller_names=self._settings.caller_env)
-        network = None if request.kernel_id is not None else self._networks.access_of(caller)
+        network = None if request.kernel_id is not None else await self._networks.access_of(caller)
         secrets: tuple[str, ...] = ()
         of_policies = grants_within(caller.policies) if request.kernel_id is None else {}
         if network is not None:

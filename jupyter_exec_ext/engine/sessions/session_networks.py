@@ -20,7 +20,7 @@ from ...isolation.network.network_access import NetworkAccess, NetworkSecret
 from ...isolation.network.trusted_certificates import trusted_certificates
 from ...models import NetworkActivity, SessionNetwork
 from ...protocol.records_json import utc_timestamp
-from ..access.network_rules import access_within, wanted_rule, with_rule
+from ..access.network_rules import load_access, wanted_rule, with_rule
 from ..access.secret_service import SecretService
 from ..concurrency import BackgroundTasks
 from ..ports import AuditTrail, MakeProxy, NetworkProxy
@@ -176,9 +176,9 @@ class SessionNetworks:
         self._networks: dict[str, RuledNetwork] = {}
         self._refreshing: asyncio.Task[None] | None = None  # while there are sessions with secrets
 
-    def access_of(self, caller: Caller) -> NetworkAccess | None:
-        """Return what the caller's sessions reach; None if there are no rules for it."""
-        return access_within(caller.policies, self._settings.named_rule_sets)
+    async def access_of(self, caller: Caller) -> NetworkAccess | None:
+        """Return what the caller's sessions reach, as `load_access`; None if there are no rules for it."""
+        return await load_access(caller.policies, self._settings.named_rule_sets)
 
     async def environment(self, access: NetworkAccess, secrets: Sequence[str] = ()) -> dict[str, str]:
         """Return the variables that give a kernel the proxy's port; not the placeholders, which differ by session.

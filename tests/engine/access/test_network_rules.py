@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
 
 from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
 from jupyter_exec_ext.auth.policy_parsing import read_limits, read_policies
-from jupyter_exec_ext.engine.access.network_rules import access_within, wanted_rule, with_rule
-from jupyter_exec_ext.errors import InvalidRequest, TokenTooBroad
+from jupyter_exec_ext.engine.access.network_rules import access_within, has_rules, load_access, wanted_rule, with_rule
+from jupyter_exec_ext.errors import InvalidRequest, PolicyDenied, TokenTooBroad
 from jupyter_exec_ext.isolation.network.control_messages import NetworkRequest
 
 _SETS = {"packages": ["index.example", "files.example"]}
@@ -120,3 +121,28 @@ def test_wanted_rule_is_the_narrowest_that_allows_a_refused_request(
     assert wanted_rule(access, request) == wanted
     if wanted:
         assert wanted_rule(with_rule(access, wanted), request) == ""
+
+
+@pytest.mark.parametrize("networks", [[], ["host"], ["none"], [("a.example",), "none"], [("a.example",), "host"], [()]])
+async def test_sessions_have_rules_exactly_if_there_is_an_access(networks: list[Any]) -> None:
+    policies = [_policy(network) for network in networks]
+    access = access_within(policies, _SETS)
+    assert has_rules(policies) == (access is not None)
+    assert await load_access(iter(policies), _SETS) == access
+
+
+async def test_named_sets_are_looked_up_outside_the_event_loop() -> None:
+    threads: list[threading.Thread] = []
+
+    class Sets(dict[str, list[str]]):
+        def __missing__(self, name: str) -> list[str]:
+            threads.append(threading.current_thread())
+            return _SETS[name]
+
+    assert await load_access([_policy(("@packages",))], Sets()) is not None
+    assert threads and threading.current_thread() not in threads
+
+
+async def test_limits_with_a_set_that_is_not_configured_any_more_are_refused() -> None:
+    with pytest.raises(PolicyDenied, match=r"there is no set of rules '@gone'.*ask for another token"):
+        await load_access([_policy(("a.example",)), _policy(("@gone",))], _SETS)

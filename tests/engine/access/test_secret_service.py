@@ -118,7 +118,7 @@ async def test_changes_by_another_server_reach_this_one_with_the_next_session(
 ) -> None:
     here, there = make_engine(), make_engine()
     policies = read_policies({"p": {"isolation": "sandbox", "network": ["a.test"], "secrets": ["A"]}})
-    access = here.networks.access_of(_bearer(policies["p"]))
+    access = await here.networks.access_of(_bearer(policies["p"]))
     assert access is not None
     changed: list[str] = []
 
