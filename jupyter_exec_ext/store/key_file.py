@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +40,7 @@ class KeyFile:
         Raises
         ------
         Conflict
-            If other users can read the file, or it has no keys.
+            If other users can read the file, it cannot be read or written, or it has no keys.
         """
         from cryptography.fernet import Fernet, MultiFernet  # of the extra `network`
 
@@ -52,18 +52,20 @@ class KeyFile:
             ) from None
 
     def add_key(self) -> None:
-        """Put a new key before the others."""
+        """Put a new key before the others; raises `Conflict` as `cipher`."""
         self._write([_new_key(), *self._read()], replace=True)
 
     def drop_unused_keys(self, sealed: Sequence[bytes]) -> None:
-        """Remove the keys that no encrypted value needs, but keep the first one."""
+        """Remove the keys that no encrypted value needs, but keep the first one; raises `Conflict` as `cipher`."""
         first, *others = self._read()
         self._write([first, *(key for key in others if any(_decrypts(key, each) for each in sealed))], replace=True)
 
     def _read(self) -> list[bytes]:
-        if not self.path.exists():
+        with self._usable():
+            is_there = self.path.exists()
+        if not is_there:
             self._write([_new_key()], replace=False)
-        with self.path.open("rb") as file:
+        with self._usable(), self.path.open("rb") as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise Conflict(f"the key file {self.path} is no regular file; replace it by one")
@@ -80,19 +82,31 @@ class KeyFile:
 
     def _write(self, keys: list[bytes], *, replace: bool) -> None:
         """Write the file in one step, so that no server reads a part of it; `replace` one that exists."""
-        descriptor, draft = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")  # of mode 0600
+        with self._usable():
+            descriptor, draft = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")  # of mode 0600
+            try:
+                with open(descriptor, "wb") as file:
+                    file.write(b"\n".join(keys) + b"\n")
+                    file.flush()
+                    os.fsync(file.fileno())
+                if replace or not hasattr(os, "link"):
+                    os.replace(draft, self.path)
+                else:
+                    with suppress(FileExistsError):  # another server of this store was first, and its key holds
+                        os.link(draft, self.path)
+            finally:
+                Path(draft).unlink(missing_ok=True)
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        """Report a failure of the file system as `Conflict`, with the remedy."""
         try:
-            with open(descriptor, "wb") as file:
-                file.write(b"\n".join(keys) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            if replace or not hasattr(os, "link"):
-                os.replace(draft, self.path)
-            else:
-                with suppress(FileExistsError):  # another server of this store was first, and its key holds
-                    os.link(draft, self.path)
-        finally:
-            Path(draft).unlink(missing_ok=True)
+            yield
+        except OSError as error:
+            raise Conflict(
+                f"the key file {self.path} cannot be read or written ({error.strerror or error}); make it and its "
+                "directory accessible to the server's user ('chmod 600' on the file), on a disk with room"
+            ) from error
 
 
 def _decrypts(key: bytes, sealed: bytes) -> bool:

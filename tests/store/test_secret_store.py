@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import stat
+import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -64,6 +66,28 @@ async def test_key_that_is_no_regular_file_is_refused(store: ExecStore) -> None:
     _key_path(store).symlink_to(os.devnull)
     with pytest.raises(Conflict, match="is no regular file"):
         await store.secrets.values(["API_TOKEN"])
+
+
+async def test_key_file_that_cannot_be_read_or_written_is_named_with_the_remedy(
+    store: ExecStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.secrets.put(SECRET, VALUE)
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "mkstemp", _raise_full)
+        with pytest.raises(Conflict, match=r"secrets\.key cannot be read or written \(No space left on device\)"):
+            await store.secrets.rotate_key()
+    assert (await store.secrets.values(["API_TOKEN"]))["API_TOKEN"][1] == VALUE
+    kept = _key_path(store).rename(store.directory / "kept")
+    _key_path(store).mkdir()  # unlike a mode, it stops the superuser as well
+    with pytest.raises(Conflict, match=r"cannot be read or written \(Is a directory\); .*'chmod 600'"):
+        await store.secrets.values(["API_TOKEN"])
+    _key_path(store).rmdir()
+    kept.rename(_key_path(store))
+    assert (await store.secrets.values(["API_TOKEN"]))["API_TOKEN"][1] == VALUE
+
+
+def _raise_full(**_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 async def test_lost_or_broken_key_is_named_with_the_remedy(store: ExecStore) -> None:

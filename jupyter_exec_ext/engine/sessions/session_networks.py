@@ -266,10 +266,11 @@ class SessionNetworks:
             try:
                 await self._secrets.refresh(self._used_secrets())
                 problem = ""
-            except ExecError as error:  # sessions go on with the values that they have
-                if error.message != problem:
-                    self._log.warning("changes of secrets by other servers are not seen: %s", error.message)
-                problem = error.message
+            except Exception as error:  # sessions go on with the values that they have, and a deletion must still come
+                text = error.message if isinstance(error, ExecError) else repr(error)
+                if text != problem:
+                    self._log.warning("changes of secrets by other servers are not seen: %s", text)
+                problem = text
 
     async def stop(self) -> None:
         """End the proxy."""
