@@ -78,6 +78,15 @@ async def ends_within(seconds: float, work: Awaitable[T], *, cancel: bool = True
     raise WatchdogExpired(f"it did not end within {seconds:g} s")
 
 
+async def wait_shielded(job: asyncio.Future[T]) -> T:
+    """Wait for a job of a thread until it has ended, also if this task is cancelled: what it uses is then free."""
+    try:
+        return await asyncio.shield(job)
+    except asyncio.CancelledError:
+        await asyncio.wait([job])
+        raise
+
+
 def _retrieve(task: asyncio.Future[Any]) -> None:
     if not task.cancelled():
         task.exception()  # it was left behind, and its end has no reader

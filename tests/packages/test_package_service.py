@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from jupyter_exec_ext.engine.packages.wheel_cache import WheelCache
 from jupyter_exec_ext.engine.sessions import package_service
 from jupyter_exec_ext.engine.sessions.package_service import PackageService
 from jupyter_exec_ext.errors import Conflict, PackagesNotFound, QueueFull
+from tests.support.waiting import until
 from tests.support.wheels import make_wheel
 
 
@@ -89,6 +91,35 @@ async def test_third_download_of_a_token_and_its_descendants_is_refused_and_othe
     engine.go.set()
     assert len(await asyncio.gather(*started, engine.start("token:d", "five"))) == 4
     await engine.service.install(Caller("token:a"), "ses_1", ["three"])
+
+
+async def test_lookups_in_the_cache_take_few_threads_and_turns_of_each_token(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine.go.set()
+    for name in ("one", "two"):
+        await engine.service.install(Caller("owner"), "ses_1", [name])
+    find, go = engine.cache.find, threading.Event()
+    keys: list[str] = []
+
+    def slow_find(key: str) -> Any:
+        keys.append(key)
+        assert go.wait(30)
+        return find(key)
+
+    monkeypatch.setattr(WheelCache, "find", lambda _, key: slow_find(key))
+    many = [engine.start(f"token:a/{number}", "one") for number in range(20)]
+    await until(lambda: len(keys) == 2)
+    other = engine.start("token:b", "two")
+    await until(lambda: len(keys) == 3)
+    assert len(set(keys)) == 2  # the third one is of the other token
+    many[0].cancel()  # its thread goes on, and with it its turn
+    assert await asyncio.to_thread(sum, range(10)) == 45
+    assert len(keys) == 3 and not many[0].done()
+    go.set()
+    ended = await asyncio.gather(*many, other, return_exceptions=True)
+    assert sum(isinstance(each, asyncio.CancelledError) for each in ended) == 1
+    assert (len(keys), engine.downloads) == (21, 2)
 
 
 async def test_retried_request_downloads_nothing_and_its_key_depends_on_the_requirements_alone(engine: Engine) -> None:

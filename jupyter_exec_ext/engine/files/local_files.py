@@ -24,7 +24,7 @@ from ...models import FileChange, FilesEvent
 from ...protocol.file_requests import path_parts
 from ...system.removal import remove_tree, retry_leftovers
 from ...system.resources import exhausted, out_of_resources
-from ..concurrency import FairTurns
+from ..concurrency import FairTurns, wait_shielded
 from ..ports import NO_LIMITS, FileLimits, FileList
 from .confinement import DIRECTORY, api_errors, open_directory, open_file
 from .directory_scan import PACKAGES_DIRECTORY, ChangeWatch, SlicedWalk, TooManyEntriesError, walk
@@ -164,7 +164,7 @@ class LocalFiles:
             try:
                 while not found.has_ended:
                     async with self._walk_turns.turn(session_id):
-                        await _wait_shielded(self._in_thread(found.continue_walk))
+                        await wait_shielded(self._in_thread(found.continue_walk))
                 async with self._walk_turns.turn(session_id):
                     return await self._in_thread(_file_list, found)
             finally:
@@ -214,7 +214,7 @@ class LocalFiles:
                 job = loop.run_in_executor(
                     self._hash_pool, hash_next, hash_, descriptor, slice_bytes, self._stopping.is_set
                 )
-                hashed = await _wait_shielded(job)
+                hashed = await wait_shielded(job)
             size_bytes = size_bytes - hashed if hashed == slice_bytes else 0  # less is the end of the file
         return hash_.hexdigest()
 
@@ -338,12 +338,3 @@ def _file_list(found: SlicedWalk) -> FileList:
     entries = sorted(found.entries_found, key=lambda entry: entry.path)
     listed = tuple(describe(entry.path, entry.stat) for entry in entries[:_MAX_LISTED])
     return FileList(listed, found.is_truncated or len(entries) > _MAX_LISTED)
-
-
-async def _wait_shielded(job: asyncio.Future[T]) -> T:
-    """Wait for a job that uses a descriptor until it has ended, also if this task is cancelled."""
-    try:
-        return await asyncio.shield(job)
-    except asyncio.CancelledError:
-        await asyncio.wait([job])
-        raise

@@ -16,6 +16,7 @@ from ...auth.caller import Caller
 from ...errors import Conflict, ExecError, QueueFull
 from ...models import ExecutionRequest
 from ...protocol.kernel_preparation import install_code
+from ..concurrency import FairTurns, wait_shielded
 from ..executions.live_execution import ExecutionHandle
 from ..files.file_transfer import limits_of
 from ..files.session_space import require_space
@@ -29,6 +30,8 @@ from .session_packages import SessionPackages
 from .session_service import SessionService
 
 _DOWNLOADS_AT_ONCE = 3
+# Each hashes all wheels of a set in a thread, which other work of the server needs as well.
+_LOOKUPS_AT_ONCE, _LOOKUPS_OF_ONE = 3, 2
 _MAX_WAITING = 20
 _MAX_WAITING_OF_ONE = 2  # of a principal: less than run at once, so that others come to turns
 _RETRY_SECONDS = 5.0
@@ -54,6 +57,7 @@ class PackageService:
         self._sessions = sessions
         self._executions = executions
         self._audit = audit
+        self._lookups = FairTurns(_LOOKUPS_AT_ONCE, per_key=_LOOKUPS_OF_ONE)
         self._turns = asyncio.Semaphore(_DOWNLOADS_AT_ONCE)
         self._waiting: Counter[str] = Counter()
 
@@ -121,11 +125,11 @@ class PackageService:
         wheelhouse = self._settings.wheelhouse
         key = await asyncio.to_thread(_key_of, python, requirements, wheelhouse)
         cache = await self._packages.get_cache()
-        found = await asyncio.to_thread(cache.find, key)
-        if found is not None:
-            return found
         # Tokens that a token has made count with it.
         principal = caller.principal.partition("/")[0]
+        found = await self._find(cache, key, principal)
+        if found is not None:
+            return found
         for waiting, most in ((self._waiting[principal], _MAX_WAITING_OF_ONE), (self._waiting.total(), _MAX_WAITING)):
             if waiting >= most:
                 raise QueueFull(
@@ -136,11 +140,16 @@ class PackageService:
         try:
             async with self._turns:
                 # Another session may have had the same ones downloaded meanwhile.
-                found = await asyncio.to_thread(cache.find, key)
+                found = await self._find(cache, key, principal)
                 return found if found is not None else await self._download(cache, key, python, requirements)
         finally:
             self._waiting[principal] -= 1
             self._waiting += Counter()  # drops principals without any
+
+    async def _find(self, cache: WheelCache, key: str, principal: str) -> list[CachedWheel] | None:
+        """Return wheels of the cache, in a turn that lasts until they are hashed, also if the request ends before."""
+        async with self._lookups.turn(principal):
+            return await wait_shielded(asyncio.ensure_future(asyncio.to_thread(cache.find, key)))
 
     async def _download(
         self, cache: WheelCache, key: str, python: str, requirements: Sequence[str]
