@@ -10,6 +10,7 @@ import pytest
 
 from jupyter_exec_ext.engine.packages import wheel_cache
 from jupyter_exec_ext.engine.packages.wheel_cache import CachedWheel, WheelCache
+from jupyter_exec_ext.engine.packages.wheel_download import DOWNLOAD_SECONDS
 from jupyter_exec_ext.errors import PackagesNotFound
 from tests.support.wheels import make_wheel
 
@@ -117,3 +118,16 @@ def test_least_recently_used_wheels_go_when_there_is_no_room(tmp_path: Path) -> 
 def test_wheels_of_one_set_are_kept_together_although_they_are_too_large(tmp_path: Path) -> None:
     cache = WheelCache(tmp_path, 1, "index")
     assert add(cache, "a", "one", "two") == cache.find("a")
+
+
+def test_downloads_of_a_killed_server_are_removed_and_those_of_others_stay(tmp_path: Path) -> None:
+    index, wheelhouse = (WheelCache(tmp_path, 1_000_000, source) for source in ("index", "wheelhouse"))
+    stale, running = index.make_incoming(), index.make_incoming()
+    for directory in (stale, running):
+        (directory / "wheels").mkdir()
+        make_wheel(directory / "wheels", "one")
+    long_ago = time.time() - wheel_cache._STALE_SECONDS - 1
+    os.utime(stale, (long_ago, long_ago))
+    assert wheel_cache._STALE_SECONDS > 10 * DOWNLOAD_SECONDS
+    wheelhouse.prepare()
+    assert (stale.exists(), running.exists()) == (False, True)

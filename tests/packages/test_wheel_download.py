@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
+import psutil
 import pytest
 
 from jupyter_exec_ext.engine.packages import download_program, wheel_download
 from jupyter_exec_ext.engine.packages.wheel_download import download_environment, download_wheels, parse_requirements
 from jupyter_exec_ext.errors import PackagesNotFound
+from tests.support.waiting import wait_until
 from tests.support.wheels import make_wheel
 
 _MIB = 1024 * 1024
@@ -119,6 +122,54 @@ async def test_pip_that_cannot_be_guarded_is_not_used(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     _, errors = await process.communicate()
     assert (process.returncode, b"pip cannot refuse addresses" in errors) == (1, True)
+
+
+def make_pip(directory: Path, main: str) -> Path:
+    """Write a package `pip` that can be guarded, and whose main function is `main`."""
+    modules = {
+        "__init__": "",
+        "_internal/__init__": "",
+        "_internal/exceptions": "class InstallationError(Exception): ...",
+        "_internal/req/__init__": "",
+        "_internal/req/constructors": "def install_req_from_req_string(text): ...",
+        "_internal/cli/__init__": "",
+        "_internal/cli/req_command": "from pip._internal.req.constructors import install_req_from_req_string",
+        "_internal/cli/main": f"import signal, time\ndef main(arguments):\n    {main}\n    return 1",
+    }
+    for name, text in modules.items():
+        (directory / "pip" / f"{name}.py").parent.mkdir(parents=True, exist_ok=True)
+        (directory / "pip" / f"{name}.py").write_text(text)
+    return directory / "pip"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process of the end of its parent")
+def test_download_ends_with_its_server(tmp_path: Path) -> None:
+    pip = make_pip(tmp_path, "print('begun', flush=True); time.sleep(60)")
+    command = [sys.executable, "-I", download_program.__file__, str(pip), str(tmp_path), "1000", "one"]
+    server = (
+        f"import subprocess; process = subprocess.Popen({command!r}); print(process.pid, flush=True); process.wait()"
+    )
+    with subprocess.Popen([sys.executable, "-c", server], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pid = int(process.stdout.readline())
+        assert process.stdout.readline() == "begun\n"
+        process.kill()
+        wait_until(lambda: has_ended(pid))
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE  # a container may have no init that reaps it
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_download_ends_by_itself_after_the_server_would_have_ended_it(tmp_path: Path) -> None:
+    pip = make_pip(tmp_path, "print(signal.getsignal(signal.SIGALRM) == signal.SIG_DFL, signal.alarm(0))")
+    command = [sys.executable, "-I", download_program.__file__, str(pip), str(tmp_path), "1000", "one"]
+    is_default, seconds = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.split()
+    assert is_default == "True"
+    assert wheel_download.DOWNLOAD_SECONDS + 30 < int(seconds) <= download_program._MAX_SECONDS
 
 
 async def test_programs_are_not_started_during_a_download() -> None:

@@ -6,7 +6,8 @@ each wheel in ``wheels``.
 
 A wheel's metadata can require an address, which ``--only-binary`` does not cover: pip would fetch it, build it and run
 its code. So such requirements are refused while pip resolves. A pip in which that is not possible is not used. Hostile
-archives are read here alone, within limits on memory. The Python may be older than the server's.
+archives are read here alone, within limits on memory. The process ends with the server, which may be killed. The Python
+may be older than the server's.
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ import importlib.util
 import json
 import os
 import resource
+import signal
 import sys
 import zipfile
 import zlib
 from typing import Any
 
+_MAX_SECONDS = 180  # The server ends a download before: `wheel_download.DOWNLOAD_SECONDS`.
+_PR_SET_PDEATHSIG = 1
 _MAX_MEMORY_BYTES = 2 * 1024**3
 _MAX_ENTRIES = 100_000  # of a wheel
 _MAX_METADATA_BYTES = 4 * 1024**2
@@ -31,6 +35,7 @@ _STARTS = ("os.exec", "os.fork", "os.forkpty", "os.posix_spawn", "os.spawn", "os
 
 def main(pip_directory: str, directory: str, max_bytes: str, *arguments: str) -> int:
     """Download wheels, inspect them, and return an exit code."""
+    _end_with_server()
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_FSIZE, int(max_bytes))
     if sys.platform == "linux":  # macOS does not know this limit
@@ -57,6 +62,16 @@ def main(pip_directory: str, directory: str, max_bytes: str, *arguments: str) ->
     with open(os.path.join(directory, "report"), "w", encoding="utf-8") as written:
         json.dump(sizes, written)
     return 0
+
+
+def _end_with_server() -> None:
+    """End this process when the server's ends, and after some time at the latest."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(_MAX_SECONDS)
+    if sys.platform == "linux" and importlib.util.find_spec("_ctypes") is not None:  # some builds of Python have none
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, *map(ctypes.c_ulong, (signal.SIGKILL, 0, 0, 0)))
 
 
 def _limit(kind: int, most: int) -> None:

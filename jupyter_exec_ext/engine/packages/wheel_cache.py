@@ -24,6 +24,8 @@ from ...system.removal import remove_tree
 #: After this time, requirements are resolved again: there may be newer versions.
 FRESH_SECONDS = 24 * 3600.0
 _READ_BYTES = 1024 * 1024
+# Much longer than a download and the hashing after it may take: other servers may use the same cache.
+_STALE_SECONDS = 3600.0
 
 
 # Of all caches of this process, whose eviction is a common one.
@@ -77,9 +79,13 @@ class WheelCache:
         self._incoming = place / "incoming"
 
     def prepare(self) -> None:
-        """Create the directories if they are missing."""
+        """Create the directories if they are missing, and remove the downloads that a killed server has left."""
         for directory in (self.wheels, self._digests, self._sets, self._incoming):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in self._root.glob("*/incoming/*"):
+            with suppress(OSError):  # another server has removed it
+                if time.time() - path.lstat().st_mtime > _STALE_SECONDS:
+                    remove_tree(path)
 
     def make_incoming(self) -> Path:
         """Make an empty directory for a download; the caller removes it with `remove_incoming`."""
