@@ -19,8 +19,30 @@ _TAKEN = (
     *("/run", "/tmp", "/home", "/work", "/session", "/kernel-work", "/sockets", "/mnt/data"),  # noqa: S108
 )
 _GPU = re.compile(r"nvidia:\d{1,3}|dri")
-# With these a process reads or changes the machine, or gets terminals of others.
-_REFUSED_DEVICES = re.compile(r"/dev/(mem|kmem|port|kmsg|nvram|console|ptmx|tty\d*|vcs.*|pts/.*|shm/.*|fd/.*|cpu/.*)")
+# Names below /dev that the kernel gives to devices which open the machine itself. Others are shared: vendors have names
+# of their own for accelerators and instruments, so no list of all harmless ones can be made.
+_REFUSED_NAMES = (
+    # Memory, processors, firmware, management controllers, and the system's kernel.
+    *("k?mem", "oldmem", "crash", "port", "kmsg", "nvram", r"cpu[/_\d].*", "mcelog", "snapshot", "userfaultfd"),
+    *("gpiomem.*", r"uio\d+", "vfio/.*", "iommu", r"mei\d*", "ipmi.*", "tpm.*", "watchdog.*", "mst/.*", "efi.*"),
+    *("xen/.*", "vbox.*", "vmci", "vhost-.*", "autofs", "cuse", "ecryptfs", "cachefiles", "binder.*"),
+    # Disks and tapes, also by their raw protocols, and controllers of disks.
+    *(r"sg\d+", "bsg/.*", "nvme.*", r"ng\d+n\d+", "mtd.*", "ubi.*", "raw.*", r"n?st\d+.*", "tape/.*", "mmcblk.*"),
+    *("mapper/.*", "device-mapper", r"(dm-|md|loop|nbd|drbd|rbd|ram|zram|sr)\d.*", "loop-control", "btrfs-control"),
+    *(r"([shv]|xv)d[a-z]+\d*", "disk/.*", "block/.*", "pktcdvd/.*", "zfs"),
+    *("megaraid.*", r"mpt\d?ctl", r"aac\d+", r"tw[ael]\d+"),
+    # Terminals, consoles and serial ports, from which others can be read and typed at.
+    *("console", "ptmx", "pts/.*", "pty.*", "tty.*", "vcs.*", "hvc.*", "hvsi.*", "xvc.*", "vport.*"),
+    *("virtio-ports/.*", "rfcomm.*", "cua.*", "3270/.*"),
+    # Keyboards, mice, screens, and the bus on which they and disks are.
+    *("input/.*", "uinput", "uhid", r"hidraw\d+", "mice", "psaux", r"js\d+", r"fb\d*", "vga_arbiter"),
+    *("bus/.*", "usb/hid.*", "usbmon.*"),
+    # Networks beside the sandbox's own.
+    *("net/.*", r"(ipv)?tap\d+", "ppp"),
+    # Files of other programs, and links to any device.
+    *("shm/.*", "fd/.*", "mqueue/.*", "hugepages/.*", "char/.*"),
+)
+_REFUSED_DEVICES = re.compile(f"/dev/({'|'.join(_REFUSED_NAMES)})")
 
 
 def read_mounts(name: str, value: Any) -> tuple[tuple[str, str], ...]:
@@ -61,7 +83,10 @@ def check_grants(mounts: Sequence[tuple[str, str]], devices: Sequence[str], isol
         if not _GPU.fullmatch(device) and not (_is_whole_path(device) and device.startswith("/dev/")):
             raise InvalidRequest(f"'devices': {device!r} is no device; write 'nvidia:0', 'dri' or a path in /dev")
         if _REFUSED_DEVICES.fullmatch(device):
-            raise InvalidRequest(f"'devices': {device!r} would open the machine itself to the kernel")
+            raise InvalidRequest(
+                f"'devices': {device!r} would open the machine's memory, disks, terminals, input or "
+                "networks to the kernel, and cannot be shared; remove it from the policy"
+            )
 
 
 def is_inside(path: str, directory: str) -> bool:

@@ -52,6 +52,50 @@ def test_device_that_is_unknown_or_opens_the_machine_is_a_mistake(device: Any) -
         _policy(devices=[device])
 
 
+_OF_THE_MACHINE = (
+    *("kmsg", "oldmem", "cpu/0/msr", "userfaultfd", "vfio/vfio", "vfio/12", "uio0", "mei0", "ipmi0", "tpmrm0", "cuse"),
+    *("sg0", "bsg/0:0:0:0", "nvme0", "nvme-fabrics", "ng0n1", "mtd0", "mtd0ro", "raw/raw1", "rawctl", "st0", "nst0a"),
+    *("mapper/control", "loop-control", "sda1", "vdb", "mmcblk0rpmb", "dm-0", "zfs", "megaraid_sas_ioctl_node"),
+    *("ttyS0", "ttyUSB0", "tty", "hvc0", "vcsa1", "vport0p1", "console", "ptmx"),
+    *("input/event0", "uinput", "hidraw0", "fb0", "bus/usb/001/002", "usbmon0", "net/tun", "tap3", "ipvtap3", "ppp"),
+)
+
+
+@pytest.mark.parametrize("name", _OF_THE_MACHINE)
+def test_device_with_memory_disks_terminals_input_or_networks_is_refused(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="cannot be shared"):
+        _policy(devices=[f"/dev/{name}"])
+
+
+def test_accelerators_and_harmless_devices_are_accepted() -> None:
+    names = [
+        *(
+            "nvidia0",
+            "nvidiactl",
+            "nvidia-uvm",
+            "nvidia-caps/nvidia-cap1",
+            "dri/renderD128",
+            "kfd",
+            "accel/accel0",
+            "dxg",
+        ),
+        *(
+            "davinci0",
+            "hisi_hdc",
+            "neuron0",
+            "apex_0",
+            "habanalabs/hl0",
+            "kvm",
+            "fuse",
+            "video0",
+            "snd/pcmC0D0c",
+            "hwrng",
+        ),
+        *("null", "zero", "full", "random", "urandom", "usbtmc0", "comedi0", "usb/lp0", "infiniband/uverbs0"),
+    ]
+    assert len(_policy(devices=["nvidia:0", "dri", *(f"/dev/{name}" for name in names)]).devices) == len(names) + 2
+
+
 @pytest.mark.parametrize("field", [{"mounts": MOUNTS}, {"devices": ["dri"]}])
 @pytest.mark.parametrize("isolation", ["none", "landlock", "remote"])
 def test_grants_without_a_sandbox_are_a_mistake(field: dict[str, Any], isolation: str) -> None:
