@@ -26,6 +26,7 @@ from .engine.kernels.provisioners import sweep
 from .isolation.network.egress_proxy import EgressProxy
 from .store.store import ExecStore
 from .system.marked_processes import kill_marked
+from .system.protected_paths import protect_path
 
 T = TypeVar("T")
 
@@ -89,6 +90,7 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
     """
     common = {name: options[name] for name in ("parent", "config", "log") if name in options}
     store = ExecStore(**common)
+    protect_path(store.directory)
     if events is not None:
         store.audit.subscribe(metrics.count)
         store.audit.subscribe(EventRecorder(events).emit)
@@ -106,6 +108,8 @@ def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **op
     steps.run("clear away what earlier isolated kernels left", sweep)
     steps.run("end what earlier servers had left running", store.recover)
     engine = ExecEngine(host, store, make_proxy=EgressProxy, **options)
+    if engine.policy_file:
+        protect_path(engine.policy_file)
     _lower_max_sessions(engine)
     host.prefers_sockets = engine.kernel_transport == "ipc"
     ended = {*prepared, *(session.id for session in cut if not session.attached)}

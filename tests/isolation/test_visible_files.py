@@ -9,6 +9,8 @@ import pytest
 
 from jupyter_exec_ext.isolation.common import visible_files
 from jupyter_exec_ext.isolation.common.visible_files import VisibleFilesError, view_of
+from jupyter_exec_ext.system import protected_paths
+from jupyter_exec_ext.system.protected_paths import protect_path
 
 
 @pytest.mark.parametrize("program", ["/bin/sh", "/usr/bin/env", "sh"])
@@ -76,3 +78,46 @@ def test_settings_of_an_installation_in_the_working_directory_are_hidden(tmp_pat
     (tmp_path / "work" / "venv" / "etc" / "jupyter").mkdir(parents=True)
     view = view_of([str(program)], str(tmp_path / "work"), resource_directory="")
     assert (view.read_only_inside_work, view.hidden_inside_work) == (["venv"], ["venv/etc/jupyter"])
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A server's store in a directory with a policy file and a directory ``work``; ``link`` has a link to the store."""
+    monkeypatch.setattr(protected_paths, "_paths", {})
+    for name in ("srv/store/logs", "srv/work", "link"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "srv" / "policies.json").write_text("{}")
+    (tmp_path / "link" / "store").symlink_to(tmp_path / "srv" / "store")
+    return tmp_path / "srv" / "store"
+
+
+@pytest.mark.parametrize(
+    ("protected", "work"), [("srv/store", "srv"), ("srv/policies.json", "srv"), ("link/store", "link")]
+)
+def test_store_or_policy_file_makes_a_working_or_writable_directory_too_much(
+    tmp_path: Path, store: Path, protected: str, work: str
+) -> None:
+    inside = str(store.parent / "work")
+    view_of(["sh"], str(tmp_path / work), resource_directory="")
+    protect_path(tmp_path / protected)
+    with pytest.raises(VisibleFilesError, match="too much as a working directory"):
+        view_of(["sh"], str(tmp_path / work), resource_directory="")
+    with pytest.raises(VisibleFilesError, match="too much to be written"):
+        view_of(["sh"], inside, resource_directory="", writable=[str(tmp_path / work)])
+    assert view_of(["sh"], inside, resource_directory="").work_directory == inside
+
+
+def test_store_makes_a_readable_directory_too_much_and_a_policy_file_does_not(store: Path) -> None:
+    around, work = [str(store.parent)], str(store.parent / "work")
+    protect_path(store.parent / "policies.json")
+    assert around[0] in view_of(["sh"], work, resource_directory="", read_only=around).read_only
+    protect_path(store)
+    with pytest.raises(VisibleFilesError, match="too much to be seen"):
+        view_of(["sh"], work, resource_directory="", read_only=around)
+
+
+def test_store_among_the_systems_files_is_hidden(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(visible_files, "_SYSTEM", ("/usr", "/bin", "/lib", str(store.parent)))
+    protect_path(store)
+    work = store.parent.parent / "link"
+    assert str(store) in view_of(["sh"], str(work), resource_directory="").hidden

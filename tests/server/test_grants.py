@@ -50,17 +50,21 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=["server", "gateway"])
 def granting(request: pytest.FixtureRequest, shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
-    home = tmp_path_factory.mktemp("granting")
+    home, stored, listed = (tmp_path_factory.mktemp(name) for name in ("granting", "stored", "listed"))
+    (listed / "policies.json").write_text("{}")
     policies = {
         "data": {"isolation": "sandbox", "mounts": {"/data": str(shared / "link")}},
         "plain": {"isolation": "sandbox"},
         "missing": {"isolation": "sandbox", "mounts": {"/data": str(shared / "none")}},
         "state": {"isolation": "sandbox", "mounts": {"/data": str(home)}},
+        "store": {"isolation": "sandbox", "mounts": {"/data": str(stored)}},
+        "in-store": {"isolation": "sandbox", "mounts": {"/data": str(stored / "store" / "logs")}},
+        "policies": {"isolation": "sandbox", "mounts": {"/data": str(listed)}},
         "no-device": {"isolation": "sandbox", "devices": ["/dev/jex-none"]},
     }
-    with running_host(
-        request.param, home, f"--ExecEngine.policies={json.dumps(policies)}", "--ExecEngine.pool_size=1"
-    ) as host:
+    options = [f"--ExecEngine.policies={json.dumps(policies)}", "--ExecEngine.pool_size=1"]
+    options += [f"--ExecEngine.policy_file={listed}/policies.json", f"--ExecStore.path={stored}/store"]
+    with running_host(request.param, home, *options) as host:
         yield host
 
 
@@ -103,6 +107,9 @@ def test_mount_outlives_a_restart_and_can_be_narrowed_away(granting: Host, share
     [
         ("missing", "is not there; create it"),
         ("state", "cannot be shared, since it holds"),
+        ("store", "cannot be shared, since it holds"),
+        ("in-store", "cannot be shared, since it is a part of"),
+        ("policies", "cannot be shared, since it holds"),
         ("no-device", "devices: /dev/jex-none is not on this machine"),
     ],
 )

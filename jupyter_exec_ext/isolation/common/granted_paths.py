@@ -13,6 +13,7 @@ from dataclasses import replace
 from glob import glob
 from pathlib import Path
 
+from ...system.protected_paths import protected_files
 from .launch_request import View
 from .visible_files import VisibleFilesError, hidden_directories, is_below
 
@@ -46,7 +47,7 @@ def with_grants(view: View, grants: str, also_hidden: Iterable[str] = ()) -> Vie
         taken = (*view.read_only, *view.links, *view.writable, *to_hide)
         if other := next((path for path in taken if is_below(path, inside) or is_below(inside, path)), None):
             raise VisibleFilesError(f"mounts: {inside} is taken in the kernel by {other}; use another path")
-        mounts[inside] = shareable_directory(outside, [*to_hide, view.work_directory])
+        mounts[inside] = shareable_directory(outside, [*to_hide, *protected_files(), view.work_directory])
     nodes = (node for device in wanted["devices"] for node in device_nodes(device))
     return replace(view, mounts=mounts, devices=list(dict.fromkeys(nodes)))
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from jupyter_core.paths import jupyter_config_path, jupyter_data_dir, jupyter_runtime_dir
 
+from ...system.protected_paths import protected_directories, protected_files
 from .launch_request import View
 
 # Programs and libraries of the system. A link outside (/bin -> usr/bin) is a link inside.
@@ -67,8 +68,9 @@ def view_of(
             _refuse_directory_with_secrets(path, to_hide, "to be seen", remedy, hides_settings=True)
     # Real paths are compared, so that a link leads around no check.
     work = os.path.realpath(work_directory)
+    to_keep = [*to_hide, *protected_files()]
     _refuse_directory_with_secrets(
-        work, to_hide, "as a working directory", "start it in a directory below, or set 'working_directory'"
+        work, to_keep, "as a working directory", "start it in a directory below, or set 'working_directory'"
     )
     _refuse_part_of(work, [*_SYSTEM, *installation])
     remedy = "name the directories below that are needed"
@@ -76,7 +78,7 @@ def view_of(
     for path in more:
         _refuse_directory_with_secrets(path, to_hide, "to be seen", remedy, hides_settings=True)
     for path in written:
-        _refuse_directory_with_secrets(path, to_hide, "to be written", remedy)
+        _refuse_directory_with_secrets(path, to_keep, "to be written", remedy)
     if resource_directory and os.path.isdir(resource_directory):
         more.append(os.path.realpath(resource_directory))
     seen = _drop_nested([*_system(), *installation, *more])
@@ -114,9 +116,10 @@ def _hidden(seen: Iterable[str], to_hide: Sequence[str]) -> Iterator[str]:
 
 
 def hidden_directories() -> list[str]:
-    """Return the existing directories in which Jupyter keeps tokens, keys and passwords."""
+    """Return the existing directories in which Jupyter and this server keep tokens, keys and passwords."""
     places = [jupyter_runtime_dir(), *jupyter_config_path(), os.path.join(jupyter_data_dir(), "jupyter_exec_ext")]
-    return [path for path in map(os.path.realpath, dict.fromkeys(places)) if os.path.isdir(path)]
+    found = [path for path in map(os.path.realpath, dict.fromkeys(places)) if os.path.isdir(path)]
+    return list(dict.fromkeys([*found, *protected_directories()]))
 
 
 def _refuse_directory_with_secrets(
