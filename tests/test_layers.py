@@ -82,7 +82,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "isolation.common": {"system"},
     "isolation.sandbox": {"isolation.common"},
     "isolation.landlock": {"system", "isolation.common"},
-    "isolation.network": set(),
+    "isolation.network": {"isolation.common"},  # for the server's directory
     "forkserver": {"models", "errors", "system", "protocol"},
     "client": {"models", "errors", "system", "protocol"},
     "embedded": {"models", "errors", "system", "protocol", "client"},

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -15,9 +14,9 @@ from typing import Any
 
 from ...auth.caller import Caller
 from ...errors import Conflict, ExecError, IsolationRequired
+from ...isolation.network.certificates_file import CertificatesFile
 from ...isolation.network.control_messages import NetworkRequest, ProxySettings
 from ...isolation.network.network_access import NetworkAccess, NetworkSecret
-from ...isolation.network.trusted_certificates import trusted_certificates
 from ...models import NetworkActivity, SessionNetwork
 from ...protocol.records_json import utc_timestamp
 from ..access.network_rules import load_access, wanted_rule, with_rule
@@ -172,7 +171,7 @@ class SessionNetworks:
         self._background = background
         self._log = log
         self._proxy: NetworkProxy | None = None
-        self._certificates: Path | None = None
+        self._certificates = CertificatesFile(settings.network_ca_file)
         self._networks: dict[str, RuledNetwork] = {}
         self._refreshing: asyncio.Task[None] | None = None  # while there are sessions with secrets
 
@@ -279,8 +278,7 @@ class SessionNetworks:
             await asyncio.gather(self._refreshing, return_exceptions=True)
         if self._proxy is not None:
             await self._proxy.stop()
-        if self._certificates is not None:
-            self._certificates.unlink(missing_ok=True)
+        await asyncio.to_thread(self._certificates.remove)
 
     def _running_proxy(self) -> NetworkProxy:
         if self._proxy is None:
@@ -297,11 +295,11 @@ class SessionNetworks:
 
     async def _certificates_file(self) -> Path:
         """Return a file with the certificates that this machine trusts, and the proxy's own."""
-        if self._certificates is None:
-            own = await self._running_proxy().certificate()
-            written = await asyncio.to_thread(_write_certificates, self._settings.network_ca_file, own)
-            self._certificates = self._certificates or written
-        return self._certificates
+        own = await self._running_proxy().certificate()
+        try:
+            return await asyncio.to_thread(self._certificates.ensure, own)
+        except OSError as error:
+            raise IsolationRequired(f"network rules cannot hold here: {error}") from None
 
     def _note(self, request: NetworkRequest) -> None:
         """Record a request that has ended."""
@@ -316,11 +314,3 @@ class SessionNetworks:
             wanted = wanted_rule(network.access, request)
             moment = utc_timestamp(time.time())
             network.note(request, NetworkActivity(moment, verdict=verdict, wanted_rule=wanted, **fields))
-
-
-def _write_certificates(ca_file: str, own: str) -> Path:
-    text = trusted_certificates(ca_file) + "\n" + own
-    descriptor, path = tempfile.mkstemp(prefix="jupyter-exec-", suffix=".pem")
-    with open(descriptor, "w", encoding="utf-8") as written:
-        written.write(text)
-    return Path(path)

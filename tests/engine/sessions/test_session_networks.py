@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ import pytest
 from jupyter_exec_ext.auth.caller import Caller, owner
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
+from jupyter_exec_ext.engine.sessions.session_networks import NETWORK_VARIABLE
 from jupyter_exec_ext.errors import Conflict, InvalidRequest, IsolationRequired
+from jupyter_exec_ext.isolation.network import certificates_file
 from jupyter_exec_ext.models import ExecutionRequest, Session, SessionRequest, TokenRequest
 
 pytestmark = pytest.mark.needs("sandbox")
@@ -150,3 +154,28 @@ async def test_rule_with_a_path_ends_tls_with_certificates_that_the_kernel_trust
     )
     ended = await net.engine.get_execution(net.caller, handle.record.id, _WAIT_SECONDS)
     assert ended.text == "True"
+
+
+async def test_certificates_that_were_removed_are_there_for_the_next_start(make_net: MakeNet) -> None:
+    net = await make_net(["GET https://here.test/*"])
+    access = await net.engine.networks.access_of(net.caller)
+    assert access is not None
+    first, second = await asyncio.gather(*(net.engine.networks.environment(access) for _ in range(2)))
+    path = Path(first[NETWORK_VARIABLE])
+    path.unlink()
+    assert await net.engine.networks.environment(access) == first == second
+    assert "BEGIN CERTIFICATE" in path.read_text()
+    await net.engine.networks.stop()
+    assert not path.exists()
+
+
+async def test_session_whose_certificates_cannot_be_written_does_not_begin(
+    make_net: MakeNet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        raise OSError("the disk is full")
+
+    monkeypatch.setattr(certificates_file, "make_directory", fail)
+    net = await make_net(["GET https://here.test/*"])
+    with pytest.raises(IsolationRequired, match="network rules cannot hold here: the disk is full"):
+        await net.begin()
