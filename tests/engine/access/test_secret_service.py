@@ -71,7 +71,7 @@ def test_limits_of_a_token_narrow_the_secrets() -> None:
         ("A", {"header": "Authorization: {} {}"}, "needs a header such as"),
         ("A", {"header": "Host: {}"}, "needs a header such as"),
         ("A", {"header": "X: {}\r\nY: 1"}, "characters that a header cannot carry"),
-        ("A", {"value": "tiny"}, "is too short"),
+        ("A", {"value": "tiny"}, "fewer than 8 characters"),
         ("A", {"value": " spaces-around "}, "has spaces around it"),
         ("A", {"value": "two\nlines-of-it"}, "characters that a header cannot carry"),
         ("A", {"value": "Umläute-sind-drin"}, "characters that a header cannot carry"),
