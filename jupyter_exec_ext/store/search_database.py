@@ -18,7 +18,7 @@ from ..system.regular_file import open_regular_file
 from ..system.removal import remove_tree
 
 SEARCH_DATABASE = "search.db"
-_VERSION = 1
+_VERSION = 2
 _TABLES = (
     # Without positions (`detail=none`) the index is less than half as large. A match is then compared with the text.
     "CREATE VIRTUAL TABLE IF NOT EXISTS texts USING fts5(text, detail=none, tokenize='trigram case_sensitive 1')",
@@ -132,7 +132,7 @@ class SearchDatabase:
 
     def _insert(self, entry: Entry) -> None:
         # Numbers follow the time, so that the newest are found first without sorting all that match.
-        number = int(entry.accepted_at * 1000)
+        number = int(entry.accepted_at * 1e6)
         sql = "INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)"
         values = (entry.execution_id, entry.owner, entry.finished)
         while self.connection.execute(sql, (number, *values)).rowcount == 0:
