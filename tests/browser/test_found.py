@@ -14,6 +14,7 @@ from tests.browser.pages import PANEL, Panel, execute, open_notebook
 from tests.browser.servers import FORKED
 from tests.browser.test_sessions import WAITS
 from tests.support.bearers import mint, owner_of
+from tests.support.full import only_in_full
 from tests.support.hosts import Host
 
 KERNELSPEC = {"name": FORKED, "display_name": FORKED, "language": "python"}
@@ -137,6 +138,7 @@ def test_session_that_is_opened_low_in_the_list_comes_into_view(panel: Panel, ag
     panel.node.get_by_label("Order of sessions").select_option("Busy first")
 
 
+@only_in_full
 def test_ignored_interrupt_offers_a_restart(panel: Panel, agent: Agent) -> None:
     session = agent("open", name="stubborn", kernel_name=FORKED)
     agent.begin("run", session_id=session, code=IGNORES)

@@ -15,6 +15,7 @@ from tests.browser.pages import Panel, close_all, execute
 from tests.browser.servers import FORKED
 from tests.browser.test_notebook7 import OURS
 from tests.support.bearers import owner_of
+from tests.support.full import only_in_full
 from tests.support.hosts import Host
 
 APPEARS_WITHIN_MS = 1000
@@ -91,6 +92,7 @@ def test_output_streams_while_the_code_runs(panel: Panel, agent: Agent, tmp_path
     assert agent.result()["state"] == "ok"
 
 
+@only_in_full
 def test_what_a_session_uses_is_shown_and_looked_up_again(panel: Panel, agent: Agent) -> None:
     session = agent("open", name="grows")
     expect(panel.row("grows")).to_contain_text(re.compile(r"[0-9.]{2,4} MB"), timeout=30_000)
@@ -123,6 +125,7 @@ def test_interrupt_raises_in_the_code(panel: Panel, agent: Agent, tmp_path: Path
     expect(item.get_by_role("log")).to_contain_text("KeyboardInterrupt")
 
 
+@only_in_full
 def test_restart_asks_and_gives_a_fresh_kernel(panel: Panel, agent: Agent) -> None:
     session = agent("open", name="restarts")
     assert agent("run", session_id=session, code="x = 1")["state"] == "ok"
@@ -147,6 +150,7 @@ def test_shut_down_asks_and_ends_the_session(panel: Panel, agent: Agent) -> None
     assert "SessionEnded" in agent.answer()["error"]
 
 
+@only_in_full
 def test_the_session_opens_as_a_valid_notebook(panel: Panel, agent: Agent, host: Host) -> None:
     session = agent("open", name="A name: with / everything?")
     agent("run", session_id=session, code="print('one')\n1 + 1")
@@ -162,6 +166,7 @@ def test_the_session_opens_as_a_valid_notebook(panel: Panel, agent: Agent, host:
     close_all(panel.page)
 
 
+@only_in_full
 def test_a_session_is_opened_as_a_notebook_with_its_own_kernel(panel: Panel, agent: Agent, host: Host) -> None:
     session = agent("open", name="goes on", kernel_name=FORKED)
     agent("run", session_id=session, code="x = 41")
@@ -184,6 +189,7 @@ def test_a_session_is_opened_as_a_notebook_with_its_own_kernel(panel: Panel, age
     assert agent("run", session_id=session, code="print(x)")["stdout"] == "42\n"
 
 
+@only_in_full
 def test_entries_of_the_running_panel_open_their_session(panel: Panel, agent: Agent) -> None:
     for name in ("first of two", "second of two"):
         session = agent("open", name=name, kernel_name=FORKED)
@@ -214,6 +220,7 @@ def session_record(host: Host, session_id: str) -> dict[str, Any]:
     return record
 
 
+@only_in_full
 def test_the_code_is_copied(panel: Panel, agent: Agent) -> None:
     session = agent("open", name="copies")
     agent("run", session_id=session, code="a = 1")
@@ -310,6 +317,7 @@ def test_search_finds_what_was_run_in_ended_sessions(panel: Panel, agent: Agent,
     expect(row).to_have_count(1)
 
 
+@only_in_full
 def test_all_executions_of_a_session_are_reached(panel: Panel, agent: Agent) -> None:
     session = agent("open", name="long", kernel_name="forked")
     for number in range(75):
@@ -324,6 +332,7 @@ def test_all_executions_of_a_session_are_reached(panel: Panel, agent: Agent) -> 
     expect(item.get_by_role("button", name="Show earlier")).to_have_count(0)
 
 
+@only_in_full
 def test_a_console_shares_the_session_s_kernel(panel: Panel, agent: Agent) -> None:
     session = agent("open", name="shares")
     agent("run", session_id=session, code="answer = 42")

@@ -17,6 +17,7 @@ from tests.browser.agents import Agent, running_agent
 from tests.browser.pages import Panel, execute
 from tests.browser.test_sessions import WAITS
 from tests.support.bearers import owner_of
+from tests.support.full import only_in_full
 from tests.support.hosts import Host
 
 FAILS_WITHIN_SECONDS = 1.0
@@ -118,6 +119,7 @@ asyncio.run(main(json.loads(printed.stdout)["mcpServers"]["jupyter"]))
 """
 
 
+@only_in_full
 def test_the_snippets_work_where_they_are_pasted(panel: Panel, section: Locator, tmp_path: Path) -> None:
     dialog = create(panel, section, "to paste", "trusted")
     installs, snippets, programs = {}, {}, {}

@@ -24,6 +24,7 @@ from jupyter_exec_ext.isolation.common import cgroup
 from tests.cli.kernelspecs.places import Jupyter, needs_sandbox
 from tests.cli.test_cli import jupyter_exec
 from tests.cli.test_json_output import SHAPES
+from tests.support.full import only_in_full
 from tests.support.hosts import running_host
 from tests.support.kernelspecs import add_kernelspec
 
@@ -242,6 +243,7 @@ def test_doctor_says_that_a_relative_policy_file_is_relative_to_the_servers_dire
     assert [finding.mark for finding in policies_at(tmp_path, monkeypatch)] == ["note", "FAIL"]
 
 
+@only_in_full
 def test_mistake_in_policies_of_a_gateway_is_named_by_doctor_and_by_run(tmp_path: Path) -> None:
     (tmp_path / "config").mkdir()
     config = {"ExecEngine": {"policies": {"mine": {"max_session": 1}}}}

@@ -80,6 +80,7 @@ def test_run_stops_the_server_that_it_has_started_for_a_user(hub: HubHost, tmp_p
         time.sleep(0.05)
 
 
+@only_in_full
 def test_hub_refusal_is_reported_without_the_token(hub: HubHost, tmp_path: Path) -> None:
     weak = canaries.note(hub.token_of(CALLER, f"read:users:name!user={CALLER}"))
     done = jupyter_exec(tmp_path, "run", "-c", "1", "--hub", f"{hub.hub_url}?token={weak}")

@@ -203,6 +203,7 @@ def kill_itself(pid: str = "os.getpid()") -> str:
 
 @pytest.mark.parametrize("wait_seconds", [0.0, 0.01, 0.05, 0.1, 0.2] if IS_FULL else [0.0])
 @pytest.mark.parametrize("death", [kill_itself(), "import os\nos._exit(3)"][: 2 if IS_FULL else 1])
+@only_in_full
 def test_stopping_while_the_kernel_is_restarted_ends_it(
     bare: Host, tmp_path: Path, wait_seconds: float, death: str
 ) -> None:

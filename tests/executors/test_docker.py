@@ -79,6 +79,7 @@ def test_the_dockerfile_can_be_seen_as_in_the_seed(capsys: pytest.CaptureFixture
     assert ":" in BASE and not BASE.endswith(":latest")
 
 
+@only_in_full
 def test_a_server_that_is_left_to_the_end_of_the_program_ends_with_it(tmp_path: Path, engine: Any) -> None:
     code = f"""{AGENT}
 from jupyter_exec_ext import CodeBlock
@@ -258,6 +259,7 @@ def listening() -> Iterator[str]:
         server.shutdown()
 
 
+@only_in_full
 def test_the_network_is_as_asked(engine: Any, shared: DockerJupyterServer, listening: str) -> None:
     assert run_code(shared, listening) == "reached\n"
     before = {network.name for network in engine.networks.list()}
@@ -267,6 +269,7 @@ def test_the_network_is_as_asked(engine: Any, shared: DockerJupyterServer, liste
     assert {network.name for network in engine.networks.list()} == before
 
 
+@only_in_full
 def test_a_network_can_be_named(engine: Any, listening: str) -> None:
     network = engine.networks.create("jupyter-exec-test-internal", internal=True)
     try:
@@ -353,6 +356,7 @@ def test_container_is_ready_when_server_answers(
     assert containers_of(engine, name) == []
 
 
+@only_in_full
 def test_a_name_can_be_chosen_and_used_again(engine: Any) -> None:
     for _ in range(2):
         with DockerJupyterServer(container_name="jupyter-exec-test-name") as server:
@@ -508,6 +512,7 @@ for more in ({"bind_dir": "/etc"}, {"internet": False}):
 """
 
 
+@only_in_full
 def test_it_works_from_inside_a_container(engine: Any, tmp_path: Path) -> None:
     """The program's container has the engine's socket, and what Docker's library takes."""
     (tmp_path / "data.txt").write_text("42")
@@ -547,6 +552,7 @@ def test_an_engine_that_does_not_answer_and_a_missing_library_are_named(
     gc.collect()
 
 
+@only_in_full
 def test_missing_image_is_reported_by_name() -> None:
     with pytest.raises(ValueError, match=r"Custom image localhost:1/no-such-image:1 does not exist"):
         DockerJupyterServer(custom_image_name="localhost:1/no-such-image:1")

@@ -198,6 +198,7 @@ def test_kernel_that_does_not_start_reports_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("sandbox")
+@only_in_full
 def test_a_kernel_in_a_sandbox_is_stopped_and_replaced_as_any_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

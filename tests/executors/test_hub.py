@@ -215,6 +215,7 @@ def test_neither_of_two_users_reaches_the_other_before_or_after_a_restart(hub: H
             assert run(other, "print('bob')") == "bob\n"
 
 
+@only_in_full
 def test_a_server_that_runs_already_is_used_and_not_stopped(hub: HubHost) -> None:
     with JupyterHubServer(hub.hub_url, token_of(hub, USER)) as server:
         assert not server.started
@@ -261,6 +262,7 @@ async def test_a_named_server_of_another_user_with_options(hub: HubHost, tmp_pat
     assert servers(hub, "fay") == {}
 
 
+@only_in_full
 def test_the_hubs_token_is_sent_to_the_server_only_where_that_is_asked_for(hub: HubHost) -> None:
     token = token_of(hub, "gus", "servers!user=gus", "access:servers!user=gus")
     with pytest.raises(MissingScope, match=r"tokens!user=gus"):
@@ -322,6 +324,7 @@ def test_failed_spawn_reports_hubs_message(hub: HubHost) -> None:
         assert server.started
 
 
+@only_in_full
 def test_a_spawn_that_hangs_is_given_up_in_time_and_cancelled(hub: HubHost) -> None:
     token = token_of(hub, "light-ivy")
     begun = time.monotonic()
@@ -351,6 +354,7 @@ def test_start_by_another_client_is_waited_for_and_not_stopped(hub: HubHost) -> 
     stop_behind_its_back(hub, "light-jon")
 
 
+@only_in_full
 def test_a_server_that_is_stopping_is_started_when_it_has(hub: HubHost) -> None:
     token = token_of(hub, "light-kim")
     with JupyterHubServer(hub.hub_url, token, user_options={"linger": 1}, stop=False):

@@ -23,6 +23,7 @@ from jupyter_exec_ext.errors import PoliciesInvalid
 from jupyter_exec_ext.executors import local
 from tests.containment.plain import NOBODY, as_user
 from tests.executors.seed_examples import LOCAL, LOCAL_PRINTS
+from tests.support.full import only_in_full
 from tests.support.hosts import free_port
 
 
@@ -103,6 +104,7 @@ def test_the_code_cannot_read_the_token_in_the_gateways_memory(tmp_path: Path) -
     assert done.stdout == "True False\nPermissionError PermissionError\n", done.stderr
 
 
+@only_in_full
 def test_the_token_can_be_chosen_or_left_out() -> None:
     with LocalJupyterServer(token="chosen") as server:
         assert server.connection_info.token == "chosen"
@@ -142,6 +144,7 @@ def test_a_port_can_be_chosen_and_a_taken_one_is_named() -> None:
             LocalJupyterServer(port=port)
 
 
+@only_in_full
 def test_a_flood_of_log_lines_does_not_freeze_it(tmp_path: Path) -> None:
     """Thousands of refused requests, each logged, and a kernel that writes past everything to the real stdout."""
     with LocalJupyterServer(log_level="DEBUG") as server:

@@ -372,6 +372,7 @@ async def test_kernels_outlive_their_parent_and_the_next_gets_another(tmp_path: 
         assert kernel.process.poll() == UNKNOWN_EXIT
 
 
+@only_in_full
 async def test_a_parent_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jupyter_exec_ext.forkserver.fork_parent._FORK_SECONDS", 3)
     add_forked(tmp_path)

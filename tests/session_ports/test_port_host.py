@@ -114,7 +114,9 @@ NAMES = st.sampled_from(
         *("X-Forwarded-Host", "X-Forwarded-Prefix", "Proxy-Authorization", "Referer", "Host", "Keep-Alive", "X-App"),
     ]
 )
-VALUES = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_characters="\x7f"), max_size=30).map(str.strip)
+VALUES = st.text(st.characters(min_codepoint=0x20, max_codepoint=0xFF, exclude_characters="\x7f"), max_size=30).map(
+    str.strip
+)
 HEADERS = st.lists(st.tuples(NAMES, VALUES | st.sampled_from(["close, X-App", "_xsrf=s; a=1", "exec-port=s"])))
 
 

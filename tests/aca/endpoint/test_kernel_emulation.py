@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.bearers import owner_of
+from tests.support.full import only_in_full
 from tests.support.hosts import Host, running_host
 from tests.support.kernelspecs import add_kernelspec
 from tests.support.outside_parts import require_part
@@ -135,6 +136,7 @@ def test_in_a_sandbox_it_is_really_there(pool: Pool) -> None:
     assert seen["result"]["executionResult"] == ("a.txt\n" if pool.path.endswith("sandbox") else "")
 
 
+@only_in_full
 def test_sessions_of_our_own_api_are_as_they_were(host: Host) -> None:
     """What programs for pools need is done for them alone."""
     owner = owner_of(host)

@@ -14,6 +14,7 @@ from autogen_core.code_executor import CodeBlock
 
 from jupyter_exec_ext.adapters.autogen import DockerJupyterCodeExecutor, DockerJupyterServer
 from tests.support.container_engines import running_engine
+from tests.support.full import only_in_full
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +65,7 @@ def test_every_argument_of_autogens_is_there_with_its_default() -> None:
 
 
 @pytest.mark.timeout(600)
+@only_in_full
 async def test_port_token_environment_and_directory_are_as_asked(engine: Any) -> None:
     name = "jupyter-exec-test-autogen-arguments"
     async with await asyncio.to_thread(
@@ -88,6 +90,7 @@ async def test_port_token_environment_and_directory_are_as_asked(engine: Any) ->
 
 
 @pytest.mark.timeout(600)
+@only_in_full
 async def test_a_directory_of_this_machine_is_made_and_mounted(engine: Any, tmp_path: Path) -> None:
     directory = tmp_path / "made" / "here"
     async with await asyncio.to_thread(
@@ -100,6 +103,7 @@ async def test_a_directory_of_this_machine_is_made_and_mounted(engine: Any, tmp_
 
 
 @pytest.mark.timeout(600)
+@only_in_full
 async def test_container_without_auto_stop_runs_until_stop(engine: Any) -> None:
     name = "jupyter-exec-test-autogen-goes-on"
     server = await asyncio.to_thread(

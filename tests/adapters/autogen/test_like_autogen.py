@@ -12,6 +12,7 @@ from autogen_core.code_executor import CodeBlock
 from jupyter_exec_ext import LocalJupyterServer
 from jupyter_exec_ext.adapters.autogen import DockerJupyterCodeExecutor, JupyterCodeExecutor, JupyterCodeResult
 from tests.adapters.beacon import SHOW_PICTURE
+from tests.support.full import only_in_full
 
 SHOW_PAGE = "from IPython.display import HTML; HTML('<p>here</p>')"
 
@@ -90,6 +91,7 @@ def test_the_current_directory_for_files_is_deprecated() -> None:
         assert JupyterCodeExecutor(output_dir=".").output_dir == Path(".")
 
 
+@only_in_full
 async def test_successful_pip_install_prints_nothing(local_server: LocalJupyterServer) -> None:
     async with JupyterCodeExecutor(jupyter_server=local_server) as executor:
         for code, language in (

@@ -36,6 +36,7 @@ from jupyter_exec_ext.models import (
     SessionState,
     TokenRequest,
 )
+from tests.support.full import only_in_full
 
 ME = owner("me")
 FOR_EVER = "import time\nwhile True:\n    time.sleep(0.05)"
@@ -356,6 +357,7 @@ async def test_deleting_the_session_stops_what_it_runs(engine: ExecEngine, perso
     assert await person.value("'never' in globals()") == "False"
 
 
+@only_in_full
 async def test_deleting_the_session_while_the_person_computes_does_not_wait(engine: ExecEngine, person: Person) -> None:
     session, second = await attach(engine, person), await attach(engine, person)
     theirs = await person.begin("import time; time.sleep(1.5)")
@@ -379,6 +381,7 @@ async def test_the_session_goes_on_after_the_person_restarts(engine: ExecEngine,
     assert after.outputs[0]["data"]["text/plain"] == "False"
 
 
+@only_in_full
 async def test_the_hosts_restarter_brings_a_killed_kernel_back(engine: ExecEngine, person: Person) -> None:
     session = await attach(engine, person)
     execution = await begin(engine, session, f"print(1, flush=True)\n{FOR_EVER}")
