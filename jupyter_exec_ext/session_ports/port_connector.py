@@ -1,7 +1,7 @@
 """Connections to the programs of a session: into its sandbox, or to ports that its own processes have.
 
-Finding a program blocks, so it runs in threads of this module's own, for each session in one at most. Connecting to it
-does not block: a program that accepts no connections must not take threads from other sessions.
+Finding a program blocks, so it runs in threads of this module, at most one for each session. Connecting does not block:
+a program that accepts no connections must not take threads from other sessions.
 """
 
 from __future__ import annotations
@@ -112,14 +112,14 @@ class PortConnector:
 
     def _socket_inside(self, pid: int) -> socket.socket:
         if self._sockets is None or self._pid != pid:
-            self._end_sockets()
+            self._close_sockets()
             if os.stat(f"/proc/{pid}/ns/net").st_ino == os.stat("/proc/self/ns/net").st_ino:
                 raise ConnectionRefusedError  # a sandbox with this machine's network, where the ports are others' too
             self._sockets, self._pid = NamespaceSockets(pid), pid
         try:
             return self._sockets.new_socket()
         except OSError:  # its helper may have ended, so the next connection has a new one
-            self._end_sockets()
+            self._close_sockets()
             raise
 
     async def _connect_outside(self, port: int, is_wanted: Callable[[], bool]) -> IOStream:
@@ -136,21 +136,21 @@ class PortConnector:
             raise
         return stream
 
-    def _end_sockets(self) -> None:
+    def _close_sockets(self) -> None:
         sockets, self._sockets = self._sockets, None
         if sockets is not None:
             sockets.close()
 
-    async def end_helper(self) -> None:
-        """End the helper process until there is a new connection; present ones go on."""
+    async def stop_helper(self) -> None:
+        """Stop the helper process until the next connection; open connections stay open."""
         async with self._turn:
             if self._sockets is not None:
-                await _in_thread(self._end_sockets)
+                await _in_thread(self._close_sockets)
 
     async def close(self) -> None:
-        """End the helper process for good; connections go on."""
+        """Stop the helper process for good; open connections stay open."""
         self._is_closed = True
-        await self.end_helper()
+        await self.stop_helper()
 
 
 async def _connect(opened: socket.socket, address: str, port: int) -> IOStream:

@@ -107,7 +107,7 @@ class PortRegistry:
         self._note(found.live)
         if not self._ports[session_id]:
             # The connector stays until the session ends: another one could block another thread for it.
-            self._engine.background.start(self._connectors[session_id].end_helper())
+            self._engine.background.start(self._connectors[session_id].stop_helper())
 
     def _close_all(self, session_id: str) -> None:
         for opened in list(self._ports.get(session_id, {}).values()):

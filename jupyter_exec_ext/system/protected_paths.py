@@ -1,7 +1,7 @@
-"""Registry of this server's own paths that no isolated kernel is given, wherever an administrator has put them.
+"""Registry of the server's own paths: isolated kernels never write them, and never read protected directories.
 
-`assembly` adds the store's directory and the policy file. `isolation.common.visible_files` keeps kernels away from
-them. The registry is the process's, and not a session's, since notebooks start isolated kernels, too.
+`assembly` adds the store's directory and the policy file, and `isolation.common.visible_files` enforces the protection.
+The registry belongs to the process, because notebooks start isolated kernels, too.
 """
 
 from __future__ import annotations
@@ -27,5 +27,5 @@ def protected_directories() -> list[str]:
 
 
 def protected_files() -> list[str]:
-    """Return the protected files that exist. Kernels may read them in an installation, and never write them."""
+    """Return the protected files that exist: kernels may read those inside an installation, and never write them."""
     return [path for path in list(_paths) if os.path.isfile(path)]

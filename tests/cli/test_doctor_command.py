@@ -303,7 +303,7 @@ def test_doctor_names_the_libraries_that_network_rules_lack(tmp_path: Path, monk
     assert finding.remedy == "pip install 'jupyter-exec-ext[network]'"
 
 
-def test_doctor_says_where_packages_come_from_or_why_there_are_none(
+def test_doctor_reports_source_of_packages_or_why_there_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wheels = tmp_path / "wheels"

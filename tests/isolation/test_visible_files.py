@@ -94,7 +94,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("protected", "work"), [("srv/store", "srv"), ("srv/policies.json", "srv"), ("link/store", "link")]
 )
-def test_store_or_policy_file_makes_a_working_or_writable_directory_too_much(
+def test_working_or_writable_directory_with_store_or_policy_file_is_refused(
     tmp_path: Path, store: Path, protected: str, work: str
 ) -> None:
     inside = str(store.parent / "work")
@@ -107,7 +107,7 @@ def test_store_or_policy_file_makes_a_working_or_writable_directory_too_much(
     assert view_of(["sh"], inside, resource_directory="").work_directory == inside
 
 
-def test_store_makes_a_readable_directory_too_much_and_a_policy_file_does_not(store: Path) -> None:
+def test_readable_directory_with_store_is_refused_and_with_policy_file_is_not(store: Path) -> None:
     around, work = [str(store.parent)], str(store.parent / "work")
     protect_path(store.parent / "policies.json")
     assert around[0] in view_of(["sh"], work, resource_directory="", read_only=around).read_only

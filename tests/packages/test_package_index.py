@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.engine.packages import package_index
-from jupyter_exec_ext.engine.packages.package_index import IndexReader, NamedSets, PackageIndex, index_in
+from jupyter_exec_ext.engine.packages.package_index import IndexReader, NamedSets, PackageIndex, parse_pip_config
 from jupyter_exec_ext.engine.settings import configured_policies
 from jupyter_exec_ext.isolation.network.rules import RuleError, parse_rules
 
@@ -26,7 +26,7 @@ _LINES = [
 
 
 def test_environment_precedes_files_and_credentials_are_left_out() -> None:
-    index = index_in(_LINES)
+    index = parse_pip_config(_LINES)
     assert index.url == "https://index.example:8443/simple"
     assert index.extra_urls == ("http://more.example/simple", "https://[fd00::1]/x")
     assert index.variables() == {
@@ -40,12 +40,12 @@ def test_environment_precedes_files_and_credentials_are_left_out() -> None:
 
 
 def test_without_a_configured_index_there_are_no_variables_and_no_rules() -> None:
-    assert index_in([]) == PackageIndex()
+    assert parse_pip_config([]) == PackageIndex()
     assert (PackageIndex().variables(), PackageIndex().rules()) == ({}, [])
 
 
 def test_rules_name_hosts_and_ports_and_are_valid() -> None:
-    rules = index_in(_LINES).rules()
+    rules = parse_pip_config(_LINES).rules()
     assert rules == ["index.example:8443", "more.example", "[fd00::1]"]
     assert len(parse_rules(rules[:2])) == 2
 
@@ -84,7 +84,7 @@ def test_index_is_asked_for_again_a_minute_after_a_failure_and_then_once(monkeyp
         assert [reader.read() for _ in range(3)] == [PackageIndex()] * 3
         assert len(answers) == left
         clock[0] += package_index._RETRY_SECONDS
-    assert reader.read() == reader.read() == index_in(_LINES)
+    assert reader.read() == reader.read() == parse_pip_config(_LINES)
 
 
 def test_pip_of_the_working_directory_is_not_run_and_pip_of_the_server_reads_the_users_configuration(

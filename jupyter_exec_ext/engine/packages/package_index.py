@@ -80,7 +80,7 @@ class IndexReader:
         with self._turn:
             if self._found is None and time.monotonic() >= self._retry_at:
                 try:
-                    self._found = _ask_pip()
+                    self._found = _run_pip_config()
                 except (OSError, subprocess.SubprocessError, Conflict):
                     self._retry_at = time.monotonic() + _RETRY_SECONDS
             return self._found or PackageIndex()
@@ -97,7 +97,7 @@ def machine_index() -> PackageIndex:
     return _reader.read()
 
 
-def _ask_pip() -> PackageIndex:
+def _run_pip_config() -> PackageIndex:
     # Neither -m nor the server's directory: a kernel may write there, and a pip.py of its own would run here.
     command = [sys.executable, "-I", "-c", _PROGRAM, os.path.dirname(pip_directory()), "config", "list"]
     done = subprocess.run(
@@ -110,10 +110,10 @@ def _ask_pip() -> PackageIndex:
         cwd="/",
         env=download_environment(os.environ, ""),
     )
-    return index_in(done.stdout.splitlines())
+    return parse_pip_config(done.stdout.splitlines())
 
 
-def index_in(lines: Iterable[str]) -> PackageIndex:
+def parse_pip_config(lines: Iterable[str]) -> PackageIndex:
     """Return the index in the lines of ``pip config list``.
 
     Parameters

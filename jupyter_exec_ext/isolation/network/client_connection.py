@@ -19,7 +19,7 @@ from .http_exchange import HEAD_SECONDS, HttpExchange, HttpPeer
 from .network_access import NetworkSecret, Target, Verdict, decide
 from .proxy_session import OpenRecord, ProxySession
 from .rules import RuleError, parse_authority, parse_host
-from .socks import read_socks_request, socks_answer
+from .socks import make_socks_reply, negotiate_socks_request
 from .streams import SocketStream, TlsStream, copy_sockets, run_both
 from .timeouts import finish_within
 from .upstream import Refused, Unreachable
@@ -238,7 +238,7 @@ class ClientConnection:
             await self._serve_tunnel(target, stream)
 
     async def _serve_socks(self) -> None:
-        request = await read_socks_request(self._read, self._client.send)
+        request = await negotiate_socks_request(self._read, self._client.send)
         if request is None:
             return
         target: Target | None = None
@@ -249,12 +249,12 @@ class ClientConnection:
             stream = await self._open_tunnel(target, "SOCKS")
         except (Refused, RuleError) as error:
             await self.refuse(target, str(error), "SOCKS")
-            await self._client.send(socks_answer(socks.REFUSED))
+            await self._client.send(make_socks_reply(socks.REFUSED))
         except Unreachable as error:
             await self.report_end("failed", str(error))
-            await self._client.send(socks_answer(socks.UNREACHABLE))
+            await self._client.send(make_socks_reply(socks.UNREACHABLE))
         else:
-            await self._client.send(socks_answer(socks.CONNECTED))
+            await self._client.send(make_socks_reply(socks.CONNECTED))
             await self._serve_tunnel(target, stream)
 
     async def _open_tunnel(self, target: Target, method: str) -> SocketStream | None:

@@ -8,9 +8,9 @@ from ipaddress import ip_address
 
 from .upstream import Refused
 
-#: First byte of a connection that speaks it.
+#: Version, which is the first byte of a connection.
 VERSION = 5
-#: Codes of answers.
+#: Codes of replies (RFC 1928, section 6).
 CONNECTED, REFUSED, UNREACHABLE = 0, 2, 4
 CONNECT = 1
 _WITHOUT_PASSWORD, _NO_METHOD = 0, 0xFF
@@ -19,7 +19,7 @@ _IPV4, _NAME, _IPV6 = 1, 3, 4
 
 @dataclass(frozen=True)
 class SocksRequest:
-    """What a program asks for.
+    """Request of a program for a connection.
 
     Parameters
     ----------
@@ -36,15 +36,15 @@ class SocksRequest:
     port: int
 
 
-async def read_socks_request(
+async def negotiate_socks_request(
     read: Callable[[int], Awaitable[bytes]], send: Callable[[bytes], Awaitable[None]]
 ) -> SocksRequest | None:
-    """Read a program's request.
+    """Agree on the method with a program, and read its request.
 
     Parameters
     ----------
     read : callable
-        Returns so many bytes of the program.
+        Reads exactly so many bytes of the program.
     send : callable
         Sends bytes to it.
 
@@ -73,6 +73,6 @@ async def read_socks_request(
     return SocksRequest(command, host, int.from_bytes(await read(2), "big"))
 
 
-def socks_answer(code: int) -> bytes:
-    """Return the answer to a request."""
+def make_socks_reply(code: int) -> bytes:
+    """Return the reply to a request, with a code such as `REFUSED`."""
     return bytes([VERSION, code, 0, _IPV4, 0, 0, 0, 0, 0, 0])

@@ -1,4 +1,4 @@
-"""Timeouts that never lose a cancellation, since rules hold only if a connection can be cut at any time."""
+"""Timeout that never loses a cancellation, so that the proxy can cut a connection at any time."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ T = TypeVar("T")
 
 
 async def finish_within(seconds: float, operation: Awaitable[T]) -> T:
-    """Return the result of an operation; cancel it if it takes too long.
+    """Return the result of an operation; if it takes too long, cancel it and wait for its end.
 
     Before Python 3.12, `asyncio.wait_for` returns the result as if nothing had happened if the task is cancelled just
     when the operation ends.
+
+    Parameters
+    ----------
+    seconds : float
+        Time that it may take.
+    operation : awaitable
+        The operation.
 
     Raises
     ------

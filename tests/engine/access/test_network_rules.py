@@ -124,7 +124,7 @@ def test_wanted_rule_is_the_narrowest_that_allows_a_refused_request(
 
 
 @pytest.mark.parametrize("networks", [[], ["host"], ["none"], [("a.example",), "none"], [("a.example",), "host"], [()]])
-async def test_sessions_have_rules_exactly_if_there_is_an_access(networks: list[Any]) -> None:
+async def test_sessions_have_rules_only_with_network_access(networks: list[Any]) -> None:
     policies = [_policy(network) for network in networks]
     access = access_within(policies, _SETS)
     assert has_rules(policies) == (access is not None)

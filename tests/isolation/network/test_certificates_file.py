@@ -26,7 +26,7 @@ def private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "jupyter_exec_ext" / "private"
 
 
-def test_first_starts_at_once_make_one_file_which_ends_with_the_server(
+def test_concurrent_first_starts_write_one_file_that_shutdown_removes(
     private: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[str] = []

@@ -56,7 +56,7 @@ def test_missing_header_is_added_and_a_header_without_the_placeholder_is_kept() 
         ([(b"Authorization", b"Bearer something-else")], []),
     ],
 )
-def test_names_are_those_of_secrets_that_were_put_in(headers: list[tuple[bytes, bytes]], names: list[str]) -> None:
+def test_filled_secrets_are_those_that_were_put_in(headers: list[tuple[bytes, bytes]], names: list[str]) -> None:
     secrets = SecretFilter(ACCESS, ALLOWED)
     secrets.fill("/", headers)
     assert [each.name for each in secrets.filled] == names
