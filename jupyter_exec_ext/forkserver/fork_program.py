@@ -1,9 +1,7 @@
 """Fork parent: imports what kernels need, and forks one for each request on its socket.
 
-A program of the kernel's environment, where our package need not be installed. A request is one byte with four
-descriptors: standard input, output and error, and a channel. The kernel's environment and connection file come over the
-channel, which only the kernel reads: a later kernel could find anything that this process has ever held in memory. It
-has one thread, and reports which of its children have ended; `fork_parent` is its other end.
+A program of the kernel's environment, where our package need not be installed. It has one thread. `fork_requests` has
+the requests, and `fork_parent` is their other end.
 
 As arguments it takes the descriptor of the socket and, in JSON, `Program`'s ``arguments`` and ``preload`` and,
 as ``bounded_output`` and ``defaults``, the files that bound the output of a session's kernel and set its defaults.
@@ -17,14 +15,10 @@ import importlib
 import importlib.util
 import json
 import os
-import random
-import select
-import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 # Written first into the area that other processes see as a kernel's environment, so that there is room for it.
@@ -78,6 +72,7 @@ def main() -> None:
     stamps = _stamps(_installed())
     notes: list[str] = []
     try:
+        requests = _sibling("fork_requests")
         kernel = _load_kernel(orders, notes)
         stamps.update(_stamps([*kernel.config_files(), *_files_of(orders["preload"])]))
     except _ThreadsError as error:
@@ -96,9 +91,13 @@ def main() -> None:
     # A kernel that is started gets these from the same imports.
     added = {name: value for name, value in os.environ.items() if name not in started_with}
     _send_json(control, {"stamps": stamps, "notes": notes})
-    descriptors = _serve(control)
+    descriptors = requests.serve(control)
     # From here on, this is a child.
-    channel, told = _enter(descriptors, area, added)
+    channel, told = requests.enter(descriptors)
+    _take_on(told, area, added)
+    requests.reseed_random_generators()
+    if not told["independent"]:
+        requests.end_with(channel)
     gc.enable()
     kernel.run(told, channel.send)
 
@@ -205,127 +204,16 @@ def _stamps(paths: list[str]) -> dict[str, int]:
     return stamps
 
 
-# --- forking ---
-
-
-def _serve(control: socket.socket) -> list[int]:
-    """Fork a child for each request, and report the ends; returns in the children, with a request's descriptors."""
-    awake, wake = os.pipe()
-    for end in (awake, wake):
-        os.set_blocking(end, False)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # It does nothing: `set_wakeup_fd` only reports signals that have a handler.
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)  # any byte in the pipe wakes us
-    sources = select.poll()  # not `select`: the server that this socket comes from may have thousands of descriptors
-    for descriptor in (control.fileno(), awake):
-        sources.register(descriptor, select.POLLIN)
-    while True:
-        readable = {number for number, _ in sources.poll()}
-        if awake in readable:
-            os.read(awake, 4096)
-            for pid, status in _ended():
-                _report(control, f"exited {pid} {os.waitstatus_to_exitcode(status)}")
-        if control.fileno() not in readable:
-            continue
-        # One byte a call, or the descriptors of two requests could come together.
-        request, descriptors, _, _ = socket.recv_fds(control, 1, 4)
-        if not request:  # the server is gone, or wants no more kernels from here
-            os._exit(0)
-        try:
-            pid = os.fork()
-        except OSError as error:
-            _report(control, f"failed {error.errno}")
-        else:
-            if pid == 0:
-                signal.set_wakeup_fd(-1)
-                # Detached: the socket object would later close its number, which is another descriptor's by then.
-                for descriptor in (awake, wake, control.detach()):
-                    os.close(descriptor)
-                return descriptors
-            _report(control, f"forked {pid}")
-        for descriptor in descriptors:
-            os.close(descriptor)
-
-
-def _ended() -> Iterator[tuple[int, int]]:
-    """Yield the children that have ended, with what the system says of how."""
-    while True:
-        try:
-            pid, status = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return
-        if pid == 0:
-            return
-        yield pid, status
-
-
-def _report(control: socket.socket, line: str) -> None:
-    try:
-        control.sendall(f"{line}\n".encode())
-    except OSError:  # the server is gone
-        os._exit(0)
-
-
 # --- what a child makes of itself ---
 
 
-def _enter(
-    descriptors: list[int], area: EnvironmentArea, added: dict[str, str]
-) -> tuple[socket.socket, dict[str, Any]]:
-    """Become a process of its own; return the channel and what it says."""
-    os.setsid()  # Jupyter sends interrupts to the process group
-    *standard, number = descriptors
-    for target, descriptor in enumerate(standard):
-        os.dup2(descriptor, target)
-        os.close(descriptor)
-    for name in ("SIGINT", "SIGCHLD"):
-        signal.signal(getattr(signal, name), signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    channel = socket.socket(fileno=number)
-    channel.set_inheritable(False)
-    with channel.makefile("rb") as said:
-        line = said.readline()
-    if not line.endswith(b"\n"):  # the server has closed the channel already
-        os._exit(0)
-    told: dict[str, Any] = json.loads(line)
+def _take_on(told: dict[str, Any], area: EnvironmentArea, added: dict[str, str]) -> None:
+    """Give this process the environment and directory of a kernel."""
     os.environ.clear()
     os.environ.update({**added, **told["environment"]})
     area.write(told["environment"])
     time.tzset()  # the C library keeps the `TZ` that it has read
     os.chdir(told["directory"])
-    _reseed_random_generators()
-    if not told["independent"]:
-        _end_with(channel)
-    return channel, told
-
-
-def _end_with(channel: socket.socket) -> None:
-    """End this process when the other end of the channel is closed."""
-
-    def watch() -> None:
-        try:
-            channel.recv(1)
-        finally:
-            os._exit(1)
-
-    thread: Any = threading.Thread(target=watch, name="ParentPoller", daemon=True)
-    # As ipykernel marks its own threads, so that the debugger leaves them alone.
-    thread.pydev_do_not_trace = thread.is_pydev_daemon_thread = True
-    thread.start()
-
-
-def _reseed_random_generators() -> None:
-    """Seed generators anew, so that no two kernels draw the same numbers; `uuid` takes the system's."""
-    # The parent has seeded it when it imported `random`.
-    random.seed()
-    numpy_random = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        numpy_random.seed()
-    tempfile: Any = sys.modules.get("tempfile")
-    if tempfile is not None:
-        # `tempfile` keeps the directory that it has found in the parent.
-        tempfile.tempdir = tempfile._name_sequence = None
 
 
 if __name__ == "__main__":

@@ -27,8 +27,10 @@ from traitlets import List, Unicode
 
 from ..protocol.kernel_preparation import MAX_UNSENT_MESSAGES
 from ..system.worker_threads import finished, in_thread
-from .fork_parent import ForkedProcess, ForkParent, ParentGoneError, ThreadsError
+from .fork_parent import ForkParent, ThreadsError
 from .forkable_command import NotForkableError, Program, parsed, program_of
+from .forked_process import ForkedProcess
+from .forking_process import ParentGoneError
 
 # Each holds the memory of its imports.
 _MAX_PARENTS = 8

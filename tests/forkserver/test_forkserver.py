@@ -22,7 +22,8 @@ import pytest
 from jupyter_client.manager import AsyncKernelManager
 
 from jupyter_exec_ext.forkserver import ForkServerProvisioner
-from jupyter_exec_ext.forkserver.fork_parent import UNKNOWN_EXIT, ForkedProcess, ParentGoneError
+from jupyter_exec_ext.forkserver.forked_process import UNKNOWN_EXIT, ForkedProcess
+from jupyter_exec_ext.forkserver.forking_process import ParentGoneError
 from jupyter_exec_ext.forkserver.forkserver_provisioner import fork_parents
 from jupyter_exec_ext.system.marked_processes import MARK, kill_marked
 from tests.support.forked_kernels import (
@@ -374,7 +375,7 @@ async def test_kernels_outlive_their_parent_and_the_next_gets_another(tmp_path: 
 
 @only_in_full
 async def test_a_parent_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.forkserver.fork_parent._FORK_SECONDS", 3)
+    monkeypatch.setattr("jupyter_exec_ext.forkserver.forking_process._FORK_SECONDS", 3)
     add_forked(tmp_path)
     async with running(tmp_path) as kernel:
         parent = kernel.parent
@@ -388,7 +389,7 @@ async def test_a_parent_that_has_not_answered_is_not_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is given up before it has ended: that takes its time, and there are few tries."""
-    monkeypatch.setattr("jupyter_exec_ext.forkserver.fork_parent._FORK_SECONDS", 0.1)
+    monkeypatch.setattr("jupyter_exec_ext.forkserver.forking_process._FORK_SECONDS", 0.1)
     add_forked(tmp_path)
     async with running(tmp_path) as kernel:
         (entry,) = fork_parents()._entries.values()
@@ -406,7 +407,7 @@ async def test_a_parent_that_has_not_answered_is_not_asked_again(
 async def test_request_that_cannot_be_sent_leaves_the_parent_usable_and_nothing_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.forkserver.fork_parent._FORK_SECONDS", 3)
+    monkeypatch.setattr("jupyter_exec_ext.forkserver.forking_process._FORK_SECONDS", 3)
     add_forked(tmp_path)
     async with running(tmp_path) as kernel:
         (entry,) = fork_parents()._entries.values()

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 from jupyter_client.manager import AsyncKernelManager
 
-from jupyter_exec_ext.forkserver.fork_parent import ForkedProcess
+from jupyter_exec_ext.forkserver.forked_process import ForkedProcess
 from jupyter_exec_ext.forkserver.forkserver_provisioner import fork_parents
 from tests.support.kernelspecs import add_kernelspec
 

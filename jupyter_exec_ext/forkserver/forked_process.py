@@ -1,0 +1,118 @@
+"""Process that another one has forked for us, with the interface of `subprocess.Popen`, by which Jupyter knows it."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import time
+import weakref
+from contextlib import suppress
+from typing import Any
+
+#: The return code of a process that outlived its parent: how it ended cannot be known.
+UNKNOWN_EXIT = 255
+_WATCH_SECONDS = 0.25
+
+
+class ForkedProcess(subprocess.Popen[bytes]):
+    """A process that is another's child. Its parent reports when it has ended, and how.
+
+    Parameters
+    ----------
+    channel : socket.socket
+        The process has the other end, and ends itself when this one is closed: so it goes with the process that started
+        it, and with this object.
+    """
+
+    # `Popen` would take it for a child of this process when the garbage collector comes.
+    _child_created = False
+
+    def __init__(self, pid: int, channel: socket.socket) -> None:
+        self.args = ()
+        self.pid = pid
+        self.stdin = self.stdout = self.stderr = None
+        self.returncode: int | None = None
+        #: How it ended, as `Popen` tells it; None if that is not known.
+        self.exited: concurrent.futures.Future[int | None] = concurrent.futures.Future()
+        # A caller that gives up waiting must not cancel it for all others.
+        self.exited.set_running_or_notify_cancel()
+        self.channel = channel
+        # No `__del__`: of objects that refer to each other, the garbage collector may end the socket before its owner.
+        weakref.finalize(self, channel.close)
+
+    def end(self, code: int | None) -> None:
+        """Note that it has ended."""
+        # In this order: `wait` reads the return code as soon as the future is done.
+        self.returncode = UNKNOWN_EXIT if code is None else code
+        self.channel.close()
+        self.exited.set_result(code)
+
+    def poll(self) -> int | None:
+        """Return how it ended; None if it has not."""
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end, and return how it ended."""
+        try:
+            self.exited.result(timeout)
+        except concurrent.futures.TimeoutError:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0) from None
+        assert self.returncode is not None
+        return self.returncode
+
+    def send_signal(self, sig: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, sig)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+
+def watch_orphans(living: dict[int, Any]) -> None:
+    """Wait for the ends of processes whose parent has ended, and note them."""
+    if hasattr(os, "pidfd_open"):
+        _watch_descriptors(living)
+        return
+    while living:
+        for pid in [pid for pid in living if not _exists(pid)]:
+            _note_end(living, pid)
+        time.sleep(_WATCH_SECONDS)
+
+
+def _watch_descriptors(living: dict[int, Any]) -> None:
+    with selectors.DefaultSelector() as selector:
+        for pid in list(living):
+            try:
+                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
+            except ProcessLookupError:
+                _note_end(living, pid)
+        while living:
+            for key, _ in selector.select():
+                selector.unregister(key.fd)
+                os.close(key.fd)
+                _note_end(living, key.data)
+
+
+def _note_end(living: dict[int, Any], pid: int) -> None:
+    process = living.pop(pid)()
+    if process is not None:
+        process.end(None)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
