@@ -20,7 +20,8 @@ sys.path.insert(0, str(ROOT / "docs" / "_ext"))  # beside the pages that it is f
 import exec_docs
 
 from jupyter_exec_ext.auth.approval_patterns import TRIGGERS
-from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
+from jupyter_exec_ext.auth.built_in_policies import BUILT_IN
+from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.auth.policy_parsing import (
     MAX_COUNT,
     MAX_PATTERNS,

@@ -15,6 +15,7 @@ from pathlib import Path
 
 PACKAGE = Path(__file__).parent.parent / "jupyter_exec_ext"
 MODULES = (
+    "client/aio/checkpoints.py",
     "client/aio/client.py",
     "client/aio/execution_handle.py",
     "client/aio/network.py",
@@ -22,6 +23,7 @@ MODULES = (
     "client/aio/ports.py",
     "client/aio/secrets.py",
     "client/aio/session.py",
+    "client/aio/session_base.py",
     "client/aio/standard_session.py",
     "client/aio/tokens.py",
     "aca/client/aio/pool_client.py",
@@ -50,6 +52,7 @@ REPLACEMENTS = [
         ". It is\n        asked in a thread and",
     ),
     (r"\baclose\b", "close"),
+    (r"\basynccontextmanager\b", "contextmanager"),
     (r"\bAsync(ACA|Exec|Execution|Standard|Iterator)", r"\1"),
     (r"\bAio(Driver|Credential)\b", r"Sync\1"),
     (r"(client|from)(\s+\.*|\.)aio\b", r"\1\2sync"),

@@ -54,6 +54,7 @@ class Policy:
         "requests that are answered over time at once: event streams, waits, exports, requests to ports",
     )
     max_ports: int | None = _limit(5, "ports of one session that may be open at once; 0 for none")
+    max_checkpoints: int | None = _limit(10, "checkpoints of all sessions at once; 0 for none")
     max_execution_seconds: float | None = _limit(600.0, "run time of an execution; one that names none gets this")
     max_queue_seconds: float | None = _limit(3600.0, "how long an execution may wait in its session's queue")
     max_cpu_seconds: int | None = _limit(None, "processor time of each process of a session")
@@ -84,53 +85,6 @@ class Policy:
         "lets the user of an MCP client approve code there, too; a program with the token could answer instead",
     )
     approval: ApprovalRule = _limit(NO_APPROVAL, "the code that waits for a person's approval")  # noqa: RUF009  # a field
-
-
-BUILT_IN: dict[str, Policy] = {
-    "default": Policy(),
-    "trusted": Policy(
-        name="trusted",
-        max_sessions=None,
-        max_open_executions=None,
-        max_executions_per_minute=None,
-        max_streams=None,
-        max_ports=None,
-        max_execution_seconds=None,
-        max_queue_seconds=None,
-        max_output_bytes=None,
-        max_code_bytes=None,
-        max_file_bytes=None,
-        max_session_bytes=None,
-        max_session_files=None,
-        max_idle_seconds=None,
-        max_session_seconds=None,
-        attach=True,
-        allow_comms=True,
-    ),
-    "restricted": Policy(
-        name="restricted",
-        isolation="sandbox",
-        max_upload_bytes=64 * 1024**2,
-        max_sessions=1,
-        max_open_executions=5,
-        max_executions_per_minute=30,
-        max_streams=20,
-        max_ports=1,
-        max_execution_seconds=60.0,
-        max_queue_seconds=300.0,
-        max_cpu_seconds=300,
-        max_memory_bytes=4 * 1024**3,
-        max_output_bytes=1024**2,
-        max_code_bytes=64 * 1024,
-        max_file_bytes=16 * 1024**2,
-        max_session_bytes=64 * 1024**2,
-        max_session_files=100,
-        max_stored_bytes=64 * 1024**2,
-        max_idle_seconds=600.0,
-        max_session_seconds=3600.0,
-        env=(),
-    ),
-}
 
 
 # --- decisions -----------------------------------------------------------------------------------------------------
@@ -227,6 +181,13 @@ def check_ports(policy: Policy, ports: int) -> None:
     if policy.max_ports == 0:
         _deny(policy, "max_ports", "allows no ports of sessions")
     _check_count(policy, "max_ports", ports, "open ports of a session; close one first")
+
+
+def check_checkpoint_count(policy: Policy, checkpoints: int) -> None:
+    """Check that one more checkpoint is allowed; raises `PolicyLimitReached`, or `PolicyDenied` for none."""
+    if policy.max_checkpoints == 0:
+        _deny(policy, "max_checkpoints", "allows no checkpoints")
+    _check_count(policy, "max_checkpoints", checkpoints, "checkpoints at once; delete one first")
 
 
 def check_rate(policy: Policy, wait_seconds: float) -> None:

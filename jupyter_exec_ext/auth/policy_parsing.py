@@ -24,8 +24,9 @@ from .approval_patterns import (
     TRIGGERS,
     ApprovalRule,
 )
+from .built_in_policies import BUILT_IN
 from .path_grants import check_grants, read_devices, read_mounts
-from .policy import BUILT_IN, Policy
+from .policy import Policy
 from .policy_narrowing import FLAG_FIELDS, HOST_NETWORK, NO_NETWORK, PATTERN_FIELDS, exceeds
 
 BASE_FIELD = "base"
@@ -37,7 +38,7 @@ _APPROVAL_FIELDS = ("when", "modules", "pattern", "timeout_seconds")
 _SECONDS = tuple(f.name for f in fields(Policy) if f.type == "float | None")
 _COUNTS = tuple(f.name for f in fields(Policy) if f.type == "int | None")
 # A session without files is useful, but one without output or executions is not.
-MAY_BE_ZERO = ("max_ports", "max_file_bytes", "max_session_bytes", "max_session_files")
+MAY_BE_ZERO = ("max_ports", "max_checkpoints", "max_file_bytes", "max_session_bytes", "max_session_files")
 # Requests are checked against the lists of a token's policy and of all its ancestors' policies.
 MAX_PATTERNS = 100
 MAX_TEXT = MAX_MODULE_CHARACTERS

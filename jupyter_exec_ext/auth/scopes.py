@@ -6,6 +6,7 @@ SCOPES: dict[str, str] = {
     "sessions:create": "start a session with a kernel of its own",
     "sessions:read": "list the caller's sessions and read them",
     "sessions:delete": "shut a session down",
+    "sessions:checkpoint": "keep the state of a session, go back to it, and branch",
     "kernels:attach": "make a session of a kernel that the server already runs, such as a notebook's",
     "executions:create": "run code in a session",
     "executions:read": "list and read executions and their events",

@@ -16,7 +16,7 @@ from jupyter_core.paths import jupyter_config_path, jupyter_path
 from jupyter_server.extension.config import ExtensionConfigManager
 
 from .. import __version__
-from ..auth.policy import BUILT_IN
+from ..auth.built_in_policies import BUILT_IN
 from ..client.sync.client import ExecClient
 from ..errors import ApiNotFound, ConnectionFailed, ExecError, IsolationRequired, OwnerOnly, PoliciesInvalid
 from ..executors.local import LocalJupyterServer

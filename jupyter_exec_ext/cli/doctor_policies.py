@@ -12,8 +12,9 @@ from jupyter_core.application import JupyterApp
 from traitlets import TraitError
 from traitlets.config import Config
 
+from ..auth.configured_policies import configured_policies
 from ..client.sync.client import ExecClient
-from ..engine.settings import EngineSettings, configured_policies
+from ..engine.settings import EngineSettings
 from ..errors import OwnerOnly, PoliciesInvalid
 from ..isolation.network.libraries import INSTALL_COMMAND, missing_libraries
 from .doctor_command import Finding

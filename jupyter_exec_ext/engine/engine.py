@@ -23,6 +23,7 @@ from .access.token_watch import TokenJournal, TokenWatch
 from .change_feed import ChangeFeed
 from .concurrency import BackgroundTasks, WatchdogExpired, ends_within
 from .executions.live_execution import ExecutionHandle
+from .files.file_locator import FileLocator
 from .files.remote_files import RemoteFiles
 from .kernels.kernel_processes import MemoryMeter
 from .kernels.shared_resources import EngineResources
@@ -30,6 +31,7 @@ from .kernels.warm_pool import KernelPool
 from .kernels.warm_pool_plan import PoolBounds
 from .ports import EventLog, FileLimits, KernelHost, MakeProxy, Store
 from .sessions.approval_service import ApprovalService
+from .sessions.checkpoint_service import CheckpointService
 from .sessions.execution_history import ExecutionHistory
 from .sessions.execution_service import ExecutionService, OutputVerbs, idempotency_of
 from .sessions.file_service import FileService, local_files
@@ -38,7 +40,7 @@ from .sessions.kernel_message_service import KernelMessageService
 from .sessions.notebook_export import NotebookExport, NotebookExporter
 from .sessions.package_service import PackageService
 from .sessions.server_status import ServerStatus
-from .sessions.session_factory import FileLocator, SessionFactory
+from .sessions.session_factory import SessionFactory
 from .sessions.session_networks import SessionNetworks
 from .sessions.session_packages import SessionPackages
 from .sessions.session_registry import NamedSessions, SessionRegistry
@@ -65,7 +67,7 @@ class ExecEngine(EngineSettings):
 
     Attributes
     ----------
-    approvals, files, fresh, grants, history, hub_tokens, messages, named, networks, outputs, packages
+    approvals, checkpoints, files, fresh, grants, history, hub_tokens, messages, named, networks, outputs, packages
     secrets, sessions, status, tokens
         Services whose methods are verbs, too.
     audit : AuditTrail
@@ -154,6 +156,9 @@ class ExecEngine(EngineSettings):
             settings, store, self.sessions, self._registry, self._admission, self.approvals, self.feed
         )
         self.packages = PackageService(settings, host, packages, self.sessions, self._executions, store.audit)
+        self.checkpoints = CheckpointService(
+            settings, self.sessions, self._admission, self._local_files, store.audit, self.background
+        )
         self.named = NamedSessions(self._registry)
         self.messages = KernelMessageService(self.sessions, self._registry, settings, store.audit)
         self.fresh = FreshRuns(self.sessions, self._executions, self.background)

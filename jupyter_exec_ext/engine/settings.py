@@ -2,33 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import sys
-from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
 
 from jupyter_core.paths import jupyter_data_dir
 from traitlets import Bool, Dict, Enum, Float, Integer, List, TraitError, Unicode, default, validate
 from traitlets.utils.bunch import Bunch
 
-from ..auth.policy import BUILT_IN, Policy, matches
-from ..auth.policy_parsing import read_policies, unknown_name
-from ..errors import InvalidRequest, PoliciesInvalid
+from ..auth.configured_policies import configured_policies
+from ..auth.policy import Policy
+from ..errors import PoliciesInvalid
 from ..models import ISOLATION_LEVELS
 from ..protocol.kernel_preparation import DEFAULT_NAMES
 from ..protocol.record_ids import server_slug
 from .kernels.provisioners import OUR_PROVISIONERS, PLAIN
 from .kernels.shared_resources import DEFAULT_MAX_ALL_MESSAGES_BYTES, DEFAULT_MAX_MESSAGE_BYTES
 from .packages.package_settings import PackageSettings
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 
 _WILDCARD = re.compile(r"\*(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
 
@@ -74,6 +63,21 @@ class EngineSettings(PackageSettings):
         100,
         help="How many sessions there may be at once; 0 for no limit. It is lowered to what the process's descriptors "
         "suffice for.",
+    ).tag(config=True)
+    max_checkpoints = Integer(
+        100,
+        help="How many checkpoints of sessions there may be at once; 0 for none. Each takes the memory in which it "
+        "differs from its session, and a process.",
+    ).tag(config=True)
+    checkpoint_ttl_seconds = Float(
+        3600.0,
+        help="A checkpoint to which no session goes back for this long is deleted, in seconds; 0 for never. It ends "
+        "with its session in any case.",
+    ).tag(config=True)
+    max_checkpoint_file_bytes = Integer(
+        1024**3,
+        help="The most bytes of a session's files that are copied with a checkpoint. Where the file system lets copies "
+        "share their blocks (btrfs, XFS), nothing is copied, and this is no limit.",
     ).tag(config=True)
     max_queued_executions = Integer(1000, help="How many executions may wait in one session.").tag(config=True)
     max_code_bytes = Integer(8 * 1024 * 1024, help="The largest code an execution may have, in bytes.").tag(config=True)
@@ -261,6 +265,7 @@ class EngineSettings(PackageSettings):
             "default_timeout_seconds",
             "max_timeout_seconds",
             "max_sessions",
+            "max_checkpoints",
             "max_queued_executions",
             "max_code_bytes",
             "max_output_bytes",
@@ -285,62 +290,3 @@ class EngineSettings(PackageSettings):
                 place,
             )
             return {}, error.message
-
-
-def configured_policies(
-    policies: Mapping[str, Any],
-    policy_file: str,
-    offered: Sequence[str] = ("*",),
-    network_sets: Mapping[str, Sequence[str]] | None = None,
-) -> dict[str, Policy]:
-    """Return the policies that tokens can have, by name.
-
-    Parameters
-    ----------
-    policies : mapping
-        Policies as `EngineSettings.policies`.
-    policy_file : str
-        Path of a TOML or JSON file with more policies; empty for none.
-    offered : sequence of str
-        Names of the policies that tokens can have (with ``*`` as a wildcard).
-    network_sets : mapping, optional
-        Named sets of network rules, as `EngineSettings.network_sets`.
-
-    Raises
-    ------
-    PoliciesInvalid
-        If a policy or the file is invalid: a server must not run code under other limits than it was given. The message
-        names the file without its directory, since it is sent to callers.
-    """
-    file = Path(policy_file)
-    sets = {} if network_sets is None else network_sets
-    known = _checked(file.name, _read(file), sets) if policy_file else dict(BUILT_IN)
-    configured = _checked("ExecEngine.policies", policies, sets)
-    known.update({name: configured[name] for name in policies})
-    for name in offered:
-        if not any(matches(policy, [name]) for policy in known):
-            raise PoliciesInvalid(f"ExecEngine.offered_policies: {unknown_name('policy', name, list(known))}")
-    return {name: policy for name, policy in known.items() if matches(name, offered)}
-
-
-def _checked(source: str, policies: Mapping[str, Any], network_sets: Mapping[str, Sequence[str]]) -> dict[str, Policy]:
-    try:
-        return read_policies(policies, network_sets)
-    except InvalidRequest as error:
-        raise PoliciesInvalid(f"{source}: {error.message}") from None
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8")
-        found: Any = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except OSError as error:
-        raise PoliciesInvalid(f"{path.name}: the file cannot be read: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise PoliciesInvalid(f"{path.name}: the file is not UTF-8 text") from None
-    except (ValueError, RecursionError) as error:
-        form = "TOML" if path.suffix == ".toml" else "JSON"
-        raise PoliciesInvalid(f"{path.name}: the file is not valid {form}: {error}") from None
-    if not isinstance(found, dict):
-        raise PoliciesInvalid(f"{path.name}: the file must hold an object with policies by name")
-    return found

@@ -27,6 +27,7 @@
     │   ├── FileNotFound
     │   ├── OutputNotFound
     │   ├── PortNotFound
+    │   ├── CheckpointNotFound
     │   ├── TokenNotFound
     │   ├── GrantNotFound
     │   └── SecretNotFound
@@ -37,6 +38,9 @@
     │   ├── NotAFile
     │   ├── FilesNotAvailable
     │   ├── PortsNotAvailable
+    │   ├── CheckpointUnsupported
+    │   ├── CheckpointHindered
+    │   ├── CheckpointFailed
     │   └── NotAwaitingApproval
     ├── Gone                        410  was there
     │   ├── SessionEnded
@@ -48,6 +52,7 @@
     ├── WrongServer                 421  on another one of several servers
     ├── LimitReached                429  try again when there is room
     │   ├── TooManySessions
+    │   ├── TooManyCheckpoints
     │   ├── TooManyKernels
     │   ├── TooManyTokens
     │   ├── TooManyAttempts
@@ -91,15 +96,13 @@ framework (the idea is h11's). The client raises the same class again from the `
 from __future__ import annotations
 
 from .api_errors import (
-    Conflict,
+    CheckpointNotFound,
     ExecutionNotFound,
     FileNotFound,
-    FilesNotAvailable,
     Forbidden,
     Gone,
     GrantNotFound,
     HostNotAllowed,
-    IdempotencyKeyReused,
     InvalidJSON,
     InvalidRequest,
     IsolationRequired,
@@ -110,9 +113,6 @@ from .api_errors import (
     LogExpired,
     MethodNotAllowed,
     MissingScope,
-    NoInputRequested,
-    NotAFile,
-    NotAwaitingApproval,
     NotFound,
     OriginNotAllowed,
     OutputExpired,
@@ -125,7 +125,6 @@ from .api_errors import (
     PolicyNotFound,
     PoolFull,
     PortNotFound,
-    PortsNotAvailable,
     PrincipalFull,
     PropertiesMissing,
     QueueFull,
@@ -138,6 +137,7 @@ from .api_errors import (
     TokenRevoked,
     TokenTooBroad,
     TooManyAttempts,
+    TooManyCheckpoints,
     TooManyKernels,
     TooManyPortRequests,
     TooManySessions,
@@ -175,12 +175,28 @@ from .client_errors import (
     TransferCorrupted,
     UnexpectedAnswer,
 )
+from .conflict_errors import (
+    CheckpointFailed,
+    CheckpointHindered,
+    CheckpointUnsupported,
+    Conflict,
+    FilesNotAvailable,
+    IdempotencyKeyReused,
+    NoInputRequested,
+    NotAFile,
+    NotAwaitingApproval,
+    PortsNotAvailable,
+)
 from .error_base import (
     ExecError,
 )
 
 __all__ = [
     "ApiNotFound",
+    "CheckpointFailed",
+    "CheckpointHindered",
+    "CheckpointNotFound",
+    "CheckpointUnsupported",
     "ClientError",
     "CodeError",
     "Conflict",
@@ -249,6 +265,7 @@ __all__ = [
     "TokenRevoked",
     "TokenTooBroad",
     "TooManyAttempts",
+    "TooManyCheckpoints",
     "TooManyKernels",
     "TooManyPortRequests",
     "TooManySessions",

@@ -165,6 +165,12 @@ class PortNotFound(NotFound):
     code = "port_not_found"
 
 
+class CheckpointNotFound(NotFound):
+    """The session has no such checkpoint; it may have been deleted, or have expired."""
+
+    code = "checkpoint_not_found"
+
+
 class TokenNotFound(NotFound):
     """There is no such token, or it is not the caller's to manage."""
 
@@ -188,52 +194,6 @@ class MethodNotAllowed(ExecError):
 
     code = "method_not_allowed"
     status = 405
-
-
-class Conflict(ExecError):
-    """The request does not fit the present state."""
-
-    code = "conflict"
-    status = 409
-
-
-class NoInputRequested(Conflict):
-    """The execution is not waiting for input."""
-
-    code = "no_input_requested"
-
-
-class IdempotencyKeyReused(Conflict):
-    """The idempotency key was sent before, with a different request."""
-
-    code = "idempotency_key_reused"
-
-
-class NotAFile(Conflict):
-    """The path is not a regular file, or a part of it is not a directory."""
-
-    code = "not_a_file"
-
-
-class FilesNotAvailable(Conflict):
-    """The session has no working directory of its own, or its kernel runs on another machine that offers no files.
-
-    A server without `session_directories` has none for all sessions.
-    """
-
-    code = "files_not_available"
-
-
-class PortsNotAvailable(Conflict):
-    """The session's kernel is not one whose ports the server can reach; the message says why."""
-
-    code = "ports_not_available"
-
-
-class NotAwaitingApproval(Conflict):
-    """The execution does not wait for approval, or not any more."""
-
-    code = "not_awaiting_approval"
 
 
 class Gone(ExecError):
@@ -299,6 +259,12 @@ class TooManySessions(LimitReached):
     """The server's `max_sessions` was reached."""
 
     code = "too_many_sessions"
+
+
+class TooManyCheckpoints(LimitReached):
+    """A limit on checkpoints was reached: the server's `max_checkpoints`; delete one first."""
+
+    code = "too_many_checkpoints"
 
 
 class TooManyKernels(LimitReached):

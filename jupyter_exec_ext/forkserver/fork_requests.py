@@ -80,8 +80,8 @@ def _report(control: socket.socket, line: str) -> None:
         os._exit(0)
 
 
-def enter(descriptors: list[int]) -> tuple[socket.socket, dict[str, Any]]:
-    """Become a process of its own, in a child; return the channel and what it says."""
+def enter(descriptors: list[int], *, greeting: bytes = b"") -> tuple[socket.socket, dict[str, Any]]:
+    """Become a process of its own, in a child; return the channel and what it says, after a greeting."""
     os.setsid()  # Jupyter sends interrupts to the process group
     *standard, number = descriptors
     for target, descriptor in enumerate(standard):
@@ -92,6 +92,8 @@ def enter(descriptors: list[int]) -> tuple[socket.socket, dict[str, Any]]:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     channel = socket.socket(fileno=number)
     channel.set_inheritable(False)
+    if greeting:  # with it, the system tells the server which process has sent it
+        channel.sendall(greeting)
     with channel.makefile("rb") as said:
         line = said.readline()
     if not line.endswith(b"\n"):  # the server has closed the channel already

@@ -41,8 +41,24 @@ class ForkedProcess(subprocess.Popen[bytes]):
         # A caller that gives up waiting must not cancel it for all others.
         self.exited.set_running_or_notify_cancel()
         self.channel = channel
+        self._word: bytes | None = None
         # No `__del__`: of objects that refer to each other, the garbage collector may end the socket before its owner.
         weakref.finalize(self, channel.close)
+
+    def tell(self, line: bytes) -> None:
+        """Send it what it is to be; a process that has ended is told nothing."""
+        with suppress(OSError):  # whoever waits for its first word notices
+            self.channel.sendall(line)
+
+    def first_word(self, timeout_seconds: float) -> bytes:
+        """Return the byte that it sends when it is ready; nothing if it has ended, or is not ready in time. Blocks."""
+        if self._word is None:
+            try:
+                self.channel.settimeout(timeout_seconds)
+                self._word = self.channel.recv(1)
+            except OSError:
+                self._word = b""
+        return self._word
 
     def end(self, code: int | None) -> None:
         """Note that it has ended."""
@@ -66,7 +82,7 @@ class ForkedProcess(subprocess.Popen[bytes]):
 
     def send_signal(self, sig: int) -> None:
         """Send it a signal, unless it has ended."""
-        if self.poll() is None:
+        if self.poll() is None and self.pid > 0:  # 0 would be this process and all of its group
             with suppress(ProcessLookupError):
                 os.kill(self.pid, sig)
 
@@ -95,7 +111,7 @@ def _watch_descriptors(living: dict[int, Any]) -> None:
         for pid in list(living):
             try:
                 selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
-            except ProcessLookupError:
+            except OSError:  # it has ended, or cannot be watched
                 _note_end(living, pid)
         while living:
             for key, _ in selector.select():

@@ -20,6 +20,7 @@ from .forked_process import ForkedProcess, watch_orphans
 
 _FORK_SECONDS = 10.0
 _REQUEST = b"f"
+_MAX_LINE_BYTES = 64
 
 
 class ParentGoneError(Exception):
@@ -55,6 +56,11 @@ class ForkingProcess(ABC):
         """True if it has ended, or was told to."""
         return self._retired or self._has_ended()
 
+    @property
+    def _answer_seconds(self) -> float:
+        """Timeout of a request."""
+        return _FORK_SECONDS
+
     @abstractmethod
     def _has_ended(self) -> bool:
         """Return whether its process has ended."""
@@ -82,7 +88,7 @@ class ForkingProcess(ABC):
         OSError
             If there can be no further process, or a descriptor is not open.
         """
-        ours, theirs = socket.socketpair()
+        ours, theirs = self._make_channel()
         asked: concurrent.futures.Future[ForkedProcess] = concurrent.futures.Future()
         with theirs, ExitStack() as undo:
             undo.callback(ours.close)  # if there is a child after all, it ends with this
@@ -93,7 +99,7 @@ class ForkingProcess(ABC):
                         raise ParentGoneError
                     socket.send_fds(self._socket, [_REQUEST], [*descriptors, theirs.fileno()])
                     self._asked.append((asked, ours))  # only now: what could not be sent gets no answer
-                process = asked.result(_FORK_SECONDS)
+                process = asked.result(self._answer_seconds)
             except ConnectionError:
                 self._retired = True  # it may have closed its socket, and not have ended yet
                 raise ParentGoneError from None
@@ -103,6 +109,10 @@ class ForkingProcess(ABC):
                 raise ParentGoneError from None
             undo.pop_all()
             return process
+
+    def _make_channel(self) -> tuple[socket.socket, socket.socket]:
+        """Return both ends of a new channel to a child, ours first."""
+        return socket.socketpair()
 
     def retire(self) -> None:
         """Ask nothing more of it; it ends with the last of its children."""
@@ -119,14 +129,28 @@ class ForkingProcess(ABC):
 
     def _read(self) -> None:
         try:
-            with suppress(OSError):
-                for line in self._lines:
-                    word, *numbers = line.decode().split()
+            # What is no report, or one of nothing that was asked for, is the end of the process.
+            with suppress(OSError, ValueError, LookupError):
+                while line := self._lines.readline(_MAX_LINE_BYTES):
+                    word, *numbers = line.decode("ascii").split()
                     with self._lock:
-                        getattr(self, f"_{word}")(*map(int, numbers))
+                        self._take_report(word, [int(number) for number in numbers])
                         self._end_if_unused()
         finally:
             self._end()
+
+    def _take_report(self, word: str, numbers: list[int]) -> None:
+        if word == "forked":
+            (pid,) = numbers
+            self._forked(pid)
+        elif word == "failed":
+            (number,) = numbers
+            self._failed(number)
+        elif word == "exited":
+            pid, code = numbers
+            self._exited(pid, code)
+        else:
+            raise ValueError(word)
 
     def _forked(self, pid: int) -> None:
         asked, channel = self._asked.popleft()

@@ -212,7 +212,7 @@ class ForkServerProvisioner(LocalProvisioner):
         connect at once, and would wait for ZeroMQ to try again.
         """
         if isinstance(self.process, ForkedProcess):
-            said = await in_thread(self._word_of, self.process)
+            said = await in_thread(self.process.first_word, _READY_SECONDS)
             self.waits_for_readers = said == _WAITS
 
     async def wait(self) -> int | None:
@@ -264,22 +264,11 @@ class ForkServerProvisioner(LocalProvisioner):
             ]
             process: ForkedProcess = fork(standard, self.log)
         process.channel.settimeout(_READY_SECONDS)
-        try:
-            process.channel.sendall(json.dumps(told).encode() + b"\n")
-        except OSError as error:  # clients that wait for its answers notice its end
-            self.log.warning("kernel %s cannot be told what it is to be: %s", self.kernel_id, error)
+        process.tell(json.dumps(told).encode() + b"\n")
         # A session waits later, in `until_begun`. Other clients connect as soon as the launch returns.
         if not told["max_unsent_messages"]:
-            self._word_of(process)
+            process.first_word(_READY_SECONDS)
         return process
-
-    def _word_of(self, process: ForkedProcess) -> bytes:
-        """Return the byte that the kernel sends when it is ready; nothing if it has ended."""
-        try:
-            return process.channel.recv(1)
-        except OSError as error:
-            self.log.warning("kernel %s has not said that it is ready: %s", self.kernel_id, error)
-            return b""
 
 
 def _descriptor(given: Any, usual: int, nothing: int) -> int:

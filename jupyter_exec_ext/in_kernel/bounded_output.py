@@ -26,15 +26,20 @@ def bound_output(kernel: Any) -> None:
     with contextlib.suppress(MemoryError):
         # glibc then keeps freed memory for the next picture or array; `system/resources.py` has the figures.
         bytes(FREED_BYTES)
-    # ipykernel sleeps after each cell for clients that take the reply for the end of output. Ours wait for `idle`.
-    kernel._execute_sleep = 0
     # IPython writes its history in a thread after each cell by default, which slows down the next one.
     kernel.shell.history_manager.db_cache_size = 100
+    bound_streams(kernel)
+    if hasattr(kernel.shell, "_tee"):
+        kernel.shell._tee = _remember_beginning(kernel.shell._tee)
+
+
+def bound_streams(kernel: Any) -> None:
+    """Bound what a kernel has of its own, beside its shell: also of a new kernel around a shell that is bounded."""
+    # ipykernel sleeps after each cell for clients that take the reply for the end of output. Ours wait for `idle`.
+    kernel._execute_sleep = 0
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, OutStream) and not hasattr(stream, "_prints_in_parts"):
             _print_in_parts(stream)
-    if hasattr(kernel.shell, "_tee"):
-        kernel.shell._tee = _remember_beginning(kernel.shell._tee)
 
 
 def _print_in_parts(stream: Any) -> None:

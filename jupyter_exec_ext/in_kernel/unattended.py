@@ -12,6 +12,7 @@ may be older.
 from __future__ import annotations
 
 import codecs
+import functools
 import os
 import selectors
 import shlex
@@ -44,6 +45,9 @@ _SHEBANG_OPTIONS = ("--out", "--err", "--bg", "--proc", "--no-raise-error", "--r
 def set_up(shell: Any) -> None:
     """Change a kernel's shell, once."""
     if not isinstance(shell.exiter, EndsCode):
+        # The banner of each answer to `kernel_info_request` has a tip, for which IPython draws a number from the
+        # generator of the code: what code draws after `random.seed` would depend on how often its kernel was asked.
+        shell.enable_tip = False
         _end_code_on_exit(shell)
         if os.name == "posix":
             _end_cells_with_their_shell(shell)
@@ -115,9 +119,18 @@ def _warn_of_anything_else(message: Any, *args: Any, **options: Any) -> None:
 
 # --- sys.stdout.fileno() ---
 
+_waits: list[Any] = []
+
 
 def _publish_output_by_descriptor(shell: Any) -> None:
-    """Have the streams name the descriptors from which ipykernel reads, and not its copies of the first ones."""
+    """Have the streams name the descriptors from which ipykernel reads, and not its copies of the first ones.
+
+    A kernel that goes on from a checkpoint has new streams, and does it again (``checkpoint.py``).
+    """
+    shell.publish_output_by_descriptor = functools.partial(_publish_output_by_descriptor, shell)
+    for earlier in _waits:
+        shell.events.unregister("post_execute", earlier)
+    _waits.clear()
     pipes: list[int] = []
     written: set[int] = set()
     streams: list[Any] = [sys.stdout, sys.stderr]
@@ -148,6 +161,7 @@ def _publish_output_by_descriptor(shell: Any) -> None:
 
     if pipes:
         shell.events.register("post_execute", wait)
+        _waits.append(wait)
 
 
 def _ended_processes() -> int:

@@ -6,6 +6,7 @@ in place, so a record that was handed out stays what it was.
 
 from __future__ import annotations
 
+from .checkpoint_records import Checkpoint, Hindrance
 from .events import (
     Change,
     ClearEvent,
@@ -55,6 +56,7 @@ from .server_records import Readiness, ServerLoad
 from .session_records import (
     ISOLATION_LEVELS,
     KernelSpecInfo,
+    Restore,
     Session,
     SessionPort,
     SessionRequest,
@@ -84,6 +86,7 @@ __all__ = [
     "AuditRecord",
     "ChainEnds",
     "Change",
+    "Checkpoint",
     "ClearEvent",
     "Content",
     "Decision",
@@ -100,6 +103,7 @@ __all__ = [
     "FoundExecution",
     "Grant",
     "GrantRequest",
+    "Hindrance",
     "IdempotencyKey",
     "ImageContent",
     "InputRequestEvent",
@@ -114,6 +118,7 @@ __all__ = [
     "Readiness",
     "RecordList",
     "ResponsiveEvent",
+    "Restore",
     "ResultEvent",
     "Save",
     "Secret",

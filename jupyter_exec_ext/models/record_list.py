@@ -6,6 +6,7 @@ import html
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from .checkpoint_records import Checkpoint
 from .execution_details import FileInfo
 from .execution_records import Execution, FoundExecution
 from .session_records import KernelSpecInfo, Session
@@ -62,6 +63,15 @@ _TABLES: dict[type, tuple[str, Columns]] = {
             "policy": lambda one: one.policy,
             "active": lambda one: "yes" if one.active else "no",
             "expires": lambda one: _moment(one.expires_at),
+        },
+    ),
+    Checkpoint: (
+        "checkpoints",
+        {
+            "id": lambda one: one.id,
+            "name": lambda one: one.name,
+            "created": lambda one: _moment(one.created_at),
+            "MB": lambda one: "" if one.memory_bytes is None else f"{one.memory_bytes / 1e6:,.0f}",
         },
     ),
     KernelSpecInfo: (

@@ -24,6 +24,28 @@ class SessionState(str, Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class Restore:
+    """Return of a session to a checkpoint. What ran between the two belongs to a line of history that was left.
+
+    Parameters
+    ----------
+    checkpoint : str
+        Id of the checkpoint.
+    at : str
+        In UTC.
+    after : str or None
+        Id of the last execution before the checkpoint.
+    before : str or None
+        Id of the last execution before the return.
+    """
+
+    checkpoint: str
+    at: str
+    after: str | None = None
+    before: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """A kernel and its state, under our own id.
 
@@ -52,9 +74,13 @@ class Session:
         Ports of the kernel's programs that can be reached through the server.
     wanted_rules : sequence of str
         Network rules that would allow what was refused to the kernel's programs, oldest first; the newest 20.
+    restores : sequence of Restore
+        Returns to checkpoints, oldest first; the newest 200.
+    branch_of : str or None
+        Id of the session of which it is a branch.
     memory_bytes : int or None
-        Memory of the kernel's process and those below it, if the record was requested with it. None in any other
-        record, and for a kernel that does not run or runs elsewhere.
+        Memory of the kernel's process, those below it and its checkpoints, if the record was requested with it. None in
+        any other record, and for a kernel that does not run or runs elsewhere.
     """
 
     id: str
@@ -79,6 +105,8 @@ class Session:
     last_outcome: str | None = None
     open_ports: Sequence[int] = ()
     wanted_rules: Sequence[str] = ()
+    restores: Sequence[Restore] = ()
+    branch_of: str | None = None
     memory_bytes: int | None = None
 
 

@@ -81,12 +81,12 @@ def waiting_request(*, draws_plots: bool | None) -> dict[str, Any]:
     """
     # The parts are expressions of their own, so that neither depends on what the other finds.
     defaults = {} if draws_plots is None else default_expressions(draws_plots=draws_plots)
-    return _silent_request({_WAITS: _expression(_source(BOUNDED_OUTPUT) + _WAITING), **defaults})
+    return silent_request({_WAITS: _expression(_source(BOUNDED_OUTPUT) + _WAITING), **defaults})
 
 
 def keeping_request() -> dict[str, Any]:
     """Return the content of a request that makes a kernel which has agreed to wait do so for new connections, too."""
-    return _silent_request({_WAITS: _expression(_KEEPING)})
+    return silent_request({_WAITS: _expression(_KEEPING)})
 
 
 def agrees_to_wait(reply: Mapping[str, Any]) -> bool:
@@ -105,7 +105,7 @@ def unattended_request(more: Mapping[str, str] | None = None) -> dict[str, Any]:
         Further expressions, each evaluated by itself, such as `default_expressions`.
     """
     set_up = _expression(f"{_source(_UNATTENDED)}{_SHELL}set_up(get_ipython())\n")
-    return _silent_request({"unattended": set_up, **(more or {})})
+    return silent_request({"unattended": set_up, **(more or {})})
 
 
 def default_expressions(*, draws_plots: bool) -> dict[str, str]:
@@ -140,9 +140,10 @@ def _expression(code: str) -> str:
     return f"exec({code!r}, {{'__name__': 'jupyter_exec_ext_prepared'}})"
 
 
-def _silent_request(expressions: Mapping[str, str]) -> dict[str, Any]:
+def silent_request(expressions: Mapping[str, str]) -> dict[str, Any]:
+    """Return the content of a request that runs expressions of ours: it has no number, and is in no history."""
     request = execute_request("", allow_input=False)
-    # A silent request gets no number and is in no history. IPython evaluates its expressions all the same.
+    # IPython evaluates the expressions of a silent request all the same.
     return {**request, "silent": True, "store_history": False, "user_expressions": dict(expressions)}
 
 

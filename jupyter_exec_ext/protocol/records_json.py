@@ -37,6 +37,7 @@ from ..models import (
     LateOutput,
     OutputEvent,
     ResponsiveEvent,
+    Restore,
     ResultEvent,
     Session,
     SessionState,
@@ -57,6 +58,7 @@ SUMMARY_CODE_CHARS = 4096
 
 Record = (
     Execution
+    | Restore
     | Session
     | ErrorInfo
     | Truncation
@@ -295,9 +297,8 @@ def issued_token_to_json(issued: IssuedToken) -> JSONObject:
 
 def session_from_json(data: Any) -> Session:
     """Read a `Session`; raises `UnexpectedAnswer` if it is none."""
-    return _build(
-        Session, data, {"state": SessionState, "approved_kinds": tuple, "open_ports": tuple, "wanted_rules": tuple}
-    )
+    lists = dict.fromkeys(("approved_kinds", "open_ports", "wanted_rules"), tuple)
+    return _build(Session, data, {"state": SessionState, "restores": _each(Restore), **lists})
 
 
 def change_from_json(cursor: str, kind: str, data: Any) -> Change | None:

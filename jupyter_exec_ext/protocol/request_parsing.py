@@ -5,9 +5,7 @@ An unknown field is an error that names the nearest known one.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Callable
 from typing import Any
 
 from ..errors import InvalidRequest
@@ -20,13 +18,11 @@ from ..models import (
     SessionRequest,
     TokenRequest,
 )
-from .strict_json import dumps, is_encodable, utf8_size
+from .request_body import RequestBody
+from .strict_json import is_encodable, utf8_size
 
 MAX_NAME_LENGTH = 256
 MAX_REASON_LENGTH = 4096
-MAX_METADATA_DEPTH = 32
-MAX_METADATA_BYTES = 64 * 1024
-MAX_LIMITS_BYTES = 8 * 1024  # a token's record has those of all above it, and is read with each request
 MAX_NOTEBOOK_NAME_BYTES = 240  # file systems take 255, and Jupyter's checkpoint has a longer name than the notebook
 MAX_ENV_NAMES = 1000
 MAX_PORT = 65_535
@@ -34,80 +30,9 @@ MAX_RULE_CHARACTERS = 500
 MAX_SECRET_CHARACTERS = 4096
 MAX_REQUIREMENTS, MAX_REQUIREMENT_CHARACTERS = 100, 500
 MAX_ENV_CHARS = 100_000  # well below what the operating system lets a new process have
-_MAX_SECONDS = 1e9
 # As the API's description has it; well within the limits of file systems.
 _DIRECTORY = re.compile(r"[^/\x00.][^/\x00]{0,59}(/[^/\x00.][^/\x00]{0,59}){0,14}")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-
-
-class _Body:
-    """Take fields out of a request body, each checked, and complain about what is left."""
-
-    def __init__(self, body: Any) -> None:
-        if not isinstance(body, dict):
-            raise InvalidRequest("the request body must be a JSON object")
-        self._left = dict(body)
-        self._known: list[str] = []
-
-    def take(self, name: str, expected: str, check: Callable[[Any], bool]) -> Any:
-        """Return the field, or None if it is absent or null."""
-        self._known.append(name)
-        value = self._left.pop(name, None)
-        if value is not None and not check(value):
-            raise InvalidRequest(f"{name!r} must be {expected}")
-        return value
-
-    def text(self, name: str, max_length: int | None = None) -> str | None:
-        expected = "a string" if max_length is None else f"a string of at most {max_length} characters"
-        value = self.take(name, expected, lambda v: isinstance(v, str) and (max_length is None or len(v) <= max_length))
-        return None if value is None else str(value)
-
-    def seconds(self, name: str, *, zero_allowed: bool) -> float | None:
-        def check(value: Any) -> bool:
-            # In Python, JSON's ``true`` is an integer.
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value <= _MAX_SECONDS:
-                return False
-            return value >= 0 if zero_allowed else value > 0
-
-        least = "0 or more" if zero_allowed else "greater than 0"
-        expected = f"a number of seconds, {least} and at most {_MAX_SECONDS:.0f}"
-        value = self.take(name, expected, check)
-        return None if value is None else float(value)
-
-    def object(self, name: str) -> dict[str, Any]:
-        value = self.take(name, "a JSON object", lambda v: isinstance(v, dict))
-        return {} if value is None else dict(value)
-
-    def metadata(self) -> dict[str, Any]:
-        value = self.object("metadata")
-        if _depth_exceeds(value, MAX_METADATA_DEPTH):
-            raise InvalidRequest(f"'metadata' may be nested at most {MAX_METADATA_DEPTH} levels deep")
-        if utf8_size(dumps(value)) > MAX_METADATA_BYTES:
-            raise InvalidRequest(f"'metadata' may have at most {MAX_METADATA_BYTES} bytes of JSON")
-        return value
-
-    def limits(self) -> dict[str, Any]:
-        value = self.object("limits")
-        if _depth_exceeds(value, MAX_METADATA_DEPTH) or utf8_size(dumps(value)) > MAX_LIMITS_BYTES:
-            raise InvalidRequest(f"'limits' may have at most {MAX_LIMITS_BYTES} bytes of JSON")
-        return value
-
-    def flag(self, name: str) -> bool:
-        return bool(self.take(name, "true or false", lambda v: isinstance(v, bool)))
-
-    def texts(self, name: str) -> tuple[str, ...] | None:
-        def check(value: Any) -> bool:
-            return isinstance(value, list) and len(value) <= 100 and all(isinstance(item, str) for item in value)
-
-        value = self.take(name, "a list of at most 100 strings", check)
-        return None if value is None else tuple(value)
-
-    def done(self) -> None:
-        for name in self._left:
-            name = str(name)[:64]  # `get_close_matches` takes very long for a long name
-            near = difflib.get_close_matches(name, self._known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known fields: {', '.join(self._known)}"
-            raise InvalidRequest(f"unknown field {name!r}{hint}")
 
 
 def env_from_json(env: Any) -> dict[str, str]:
@@ -126,13 +51,6 @@ def env_from_json(env: Any) -> dict[str, str]:
     return env
 
 
-def _depth_exceeds(value: Any, levels: int) -> bool:
-    if not isinstance(value, (dict, list)):
-        return False
-    items = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_depth_exceeds(item, levels - 1) for item in items)
-
-
 def session_request_from_json(data: Any) -> SessionRequest:
     """Read the body of ``POST /sessions``.
 
@@ -141,7 +59,7 @@ def session_request_from_json(data: Any) -> SessionRequest:
     InvalidRequest
         Naming the field and what is wrong with it.
     """
-    body = _Body(data)
+    body = RequestBody(data)
     request = SessionRequest(
         kernel_name=body.text("kernel_name", MAX_NAME_LENGTH),
         name=body.text("name", MAX_NAME_LENGTH) or "",
@@ -176,7 +94,7 @@ def execution_request_from_json(data: Any) -> ExecutionRequest:
     InvalidRequest
         Naming the field and what is wrong with it.
     """
-    return _execution_request(_Body(data))
+    return _execution_request(RequestBody(data))
 
 
 def fresh_run_from_json(data: Any) -> tuple[SessionRequest, ExecutionRequest]:
@@ -187,14 +105,14 @@ def fresh_run_from_json(data: Any) -> tuple[SessionRequest, ExecutionRequest]:
     InvalidRequest
         Naming the field and what is wrong with it.
     """
-    body = _Body(data)
+    body = RequestBody(data)
     session = session_request_from_json(body.object("session"))
     if session.kernel_id is not None:
         raise InvalidRequest("a fresh session has a kernel of its own; to attach to one, POST to 'sessions'")
     return session, _execution_request(body)
 
 
-def _execution_request(body: _Body) -> ExecutionRequest:
+def _execution_request(body: RequestBody) -> ExecutionRequest:
     code = body.text("code")
     if code is None:
         raise InvalidRequest("'code' is missing: the source to run, as a string")
@@ -214,7 +132,7 @@ def _execution_request(body: _Body) -> ExecutionRequest:
 
 def port_from_json(data: Any) -> int:
     """Read the body of ``POST /sessions/{sid}/ports``; raises `InvalidRequest`."""
-    body = _Body(data)
+    body = RequestBody(data)
     # For JSON Schema, 8501.0 is a whole number.
     port: float | None = body.take(
         "port",
@@ -229,7 +147,7 @@ def port_from_json(data: Any) -> int:
 
 def rule_from_json(data: Any) -> str:
     """Read the body of ``POST /sessions/{sid}/network``; raises `InvalidRequest`."""
-    body = _Body(data)
+    body = RequestBody(data)
     rule = body.text("rule", MAX_RULE_CHARACTERS)
     body.done()
     if not rule:
@@ -239,7 +157,7 @@ def rule_from_json(data: Any) -> str:
 
 def secret_request_from_json(data: Any) -> SecretRequest:
     """Read the body of ``PUT /secrets/{name}``; raises `InvalidRequest`, never with the value."""
-    body = _Body(data)
+    body = RequestBody(data)
     value = body.text("value", MAX_SECRET_CHARACTERS)
     request = SecretRequest(value or "", body.texts("hosts"), body.text("header", MAX_NAME_LENGTH))
     body.done()
@@ -250,7 +168,7 @@ def secret_request_from_json(data: Any) -> SecretRequest:
 
 def packages_from_json(data: Any) -> list[str]:
     """Read the body of ``POST /sessions/{sid}/packages``; raises `InvalidRequest`."""
-    body = _Body(data)
+    body = RequestBody(data)
     packages: list[str] | None = body.take(
         "packages",
         f"a list of 1 to {MAX_REQUIREMENTS} requirements, such as 'pandas==2.2'",
@@ -268,7 +186,7 @@ def packages_from_json(data: Any) -> list[str]:
 
 def notebook_path_from_json(data: Any) -> str:
     """Read the body of ``POST /sessions/{sid}/notebook``; raises `InvalidRequest`."""
-    body = _Body(data)
+    body = RequestBody(data)
     path = body.text("path", 1024)
     if not path or not path.endswith(".ipynb") or "\0" in path or not is_encodable(path):
         raise InvalidRequest("'path' must be where to save the notebook on the server, ending in '.ipynb'")
@@ -284,7 +202,7 @@ def notebook_path_from_json(data: Any) -> str:
 
 def input_from_json(data: Any) -> str:
     """Read the body of ``POST /executions/{eid}/input``; raises `InvalidRequest`."""
-    body = _Body(data)
+    body = RequestBody(data)
     value = body.text("value", 1024 * 1024)
     if value is None:
         raise InvalidRequest("'value' is missing: the text to answer with, as a string")
@@ -294,7 +212,7 @@ def input_from_json(data: Any) -> str:
 
 def token_request_from_json(data: Any) -> TokenRequest:
     """Read the body of ``POST /tokens``; raises `InvalidRequest`."""
-    body = _Body(data)
+    body = RequestBody(data)
     name = body.text("name", MAX_NAME_LENGTH)
     if not name:
         raise InvalidRequest("'name' is missing: what the token is for, so that a person recognises it in a list")
@@ -311,7 +229,7 @@ def token_request_from_json(data: Any) -> TokenRequest:
 
 def grant_request_from_json(data: Any) -> GrantRequest:
     """Read the body of ``POST /grants``; raises `InvalidRequest`."""
-    body = _Body(data)
+    body = RequestBody(data)
     token_id, kernel_id = body.text("token_id", MAX_NAME_LENGTH), body.text("kernel_id", MAX_NAME_LENGTH)
     if not token_id or not kernel_id:
         raise InvalidRequest("'token_id' and 'kernel_id' are needed: the token, and the running kernel that it gets")
@@ -323,7 +241,7 @@ def grant_request_from_json(data: Any) -> GrantRequest:
 
 def rotation_from_json(data: Any) -> tuple[float, float | None]:
     """Read the body of ``POST /tokens/{tid}/rotate``: how long the old secret and the new one last, in seconds."""
-    body = _Body(data)
+    body = RequestBody(data)
     overlap = body.seconds("overlap_seconds", zero_allowed=True)
     expires_in = body.seconds("expires_in_seconds", zero_allowed=False)
     body.done()
@@ -332,7 +250,7 @@ def rotation_from_json(data: Any) -> tuple[float, float | None]:
 
 def approval_answer_from_json(data: Any) -> ApprovalAnswer:
     """Read the body of ``POST /approvals/{eid}``; raises `InvalidRequest`."""
-    body = _Body(data)
+    body = RequestBody(data)
     decision = body.text("decision")
     if decision not in ("approve", "reject"):
         raise InvalidRequest("'decision' must be 'approve' or 'reject'")

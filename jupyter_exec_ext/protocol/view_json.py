@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 
 from ..errors import UnexpectedAnswer
 from ..models import (
+    Checkpoint,
     FileChange,
+    Hindrance,
     JSONObject,
     NetworkActivity,
     Readiness,
@@ -22,6 +24,8 @@ from ..models import (
 
 R = TypeVar(
     "R",
+    Checkpoint,
+    Hindrance,
     SessionPort,
     SessionUsage,
     UsageSample,
@@ -33,8 +37,11 @@ R = TypeVar(
     Secret,
 )
 
+#: Records that are sent with their own field names.
+View = Checkpoint | SessionUsage | SessionNetwork | FileChange | Readiness | ServerLoad | Secret
 
-def view_to_json(record: SessionUsage | SessionNetwork | FileChange | Readiness | ServerLoad | Secret) -> JSONObject:
+
+def view_to_json(record: View) -> JSONObject:
     """Return a record as a JSON object with the record's own field names."""
     return asdict(record)
 
@@ -47,6 +54,12 @@ def usage_from_json(data: Any) -> SessionUsage:
 def file_change_from_json(data: Any) -> FileChange:
     """Read a `FileChange`; raises `UnexpectedAnswer` if it is none."""
     return _build(FileChange, data)
+
+
+def checkpoint_from_json(data: Any) -> Checkpoint:
+    """Read a `Checkpoint`; raises `UnexpectedAnswer` if it is none."""
+    checkpoint = _build(Checkpoint, data)
+    return replace(checkpoint, lost=tuple(_build(Hindrance, item) for item in checkpoint.lost))
 
 
 def session_port_from_json(data: Any) -> SessionPort:

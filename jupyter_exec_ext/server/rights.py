@@ -7,6 +7,8 @@ from .gate import Access
 READ = Access(None, "read")
 READ_SESSIONS = Access("sessions:read", "read")
 DELETE_SESSIONS = Access("sessions:delete", "write")
+CHECKPOINT = Access("sessions:checkpoint", "execute")
+BRANCH = Access("sessions:checkpoint", "execute", and_scope="sessions:create")
 RUN_CODE = Access("executions:create", "execute")
 READ_EXECUTIONS = Access("executions:read", "execute")
 CONTROL_EXECUTIONS = Access("executions:control", "execute")

@@ -37,6 +37,7 @@ from ..standard_api.kernel_handlers import StandardNotFoundHandler
 from ..standard_api.routes import STANDARD_PREFIX, standard_rules
 from .base_handler import ExecHandler, Services
 from .change_feed_handler import NEEDED, ChangesHandler
+from .checkpoint_handlers import BranchesHandler, CheckpointHandler, CheckpointsHandler, RestoreHandler
 from .execution_handlers import (
     ApprovalHandler,
     ApprovalsHandler,
@@ -54,6 +55,8 @@ from .info_handlers import InfoHandler, NotFoundHandler, OpenAPIHandler
 from .network_handlers import NetworkHandler
 from .rights import (
     APPROVE,
+    BRANCH,
+    CHECKPOINT,
     CONTROL_EXECUTIONS,
     CREATE_SESSION,
     DELETE_SESSIONS,
@@ -136,6 +139,10 @@ ROUTES = (
         SessionRestartHandler,
         {"POST": CONTROL_EXECUTIONS},
     ),
+    Route("/sessions/{session_id}/checkpoints", CheckpointsHandler, {"GET": READ_SESSIONS, "POST": CHECKPOINT}),
+    Route("/sessions/{session_id}/checkpoints/{checkpoint_id}", CheckpointHandler, {"DELETE": CHECKPOINT}),
+    Route("/sessions/{session_id}/branches", BranchesHandler, {"POST": BRANCH}),
+    Route("/sessions/{session_id}/restore", RestoreHandler, {"POST": CHECKPOINT}),
     Route("/sessions/{session_id}/usage", SessionUsageHandler, {"GET": READ_SESSIONS}),
     Route("/sessions/{session_id}/network", NetworkHandler, {"GET": READ_SESSIONS, "POST": APPROVE}),
     Route("/sessions/{session_id}/packages", PackagesHandler, {"POST": RUN_CODE}),

@@ -70,6 +70,9 @@ describe('words', () => {
     expect(words('mounts', {})).toBe('Shared directories, read-only: none');
     expect(words('max_upload_bytes', 64_000_000)).toBe('Data sent to the network: 64.0 MB');
     expect(words('max_ports', 0)).toBe('Open ports of a session: none');
+    expect(words('max_checkpoints', 0)).toBe('Checkpoints at once: none');
+    expect(limitValue(trans, 'max_checkpoints', 0, 0)).toBe('none');
+    expect(limitValue(trans, 'max_sessions', 0, 0)).toBe('no limit');
     expect(words('secrets', ['API_TOKEN'])).toBe('Secrets that the code uses and cannot read: API_TOKEN');
     expect(words('secrets', [])).toBe('Secrets that the code uses and cannot read: none');
     expect(words('of_a_newer_server', { a: 1 })).toBe('of_a_newer_server: {"a":1}');

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext.auth.approval_patterns import ALWAYS, MATCHING, NO_APPROVAL, ApprovalRule
+from jupyter_exec_ext.auth.built_in_policies import BUILT_IN
 from jupyter_exec_ext.auth.policy import (
-    BUILT_IN,
     Policy,
     allowed_seconds,
     check_attach,
+    check_checkpoint_count,
     check_code,
     check_env,
     check_kernel,
@@ -66,6 +67,12 @@ DECISIONS: dict[str, tuple[Any, Check, Check, type[ExecError]]] = {
         PolicyLimitReached,
     ),
     "max_ports": (4, lambda p: check_ports(p, 3), lambda p: check_ports(p, 4), PolicyLimitReached),
+    "max_checkpoints": (
+        2,
+        lambda p: check_checkpoint_count(p, 1),
+        lambda p: check_checkpoint_count(p, 2),
+        PolicyLimitReached,
+    ),
     "max_streams": (4, lambda p: check_streams(p, 3), lambda p: check_streams(p, 4), PolicyLimitReached),
     "max_executions_per_minute": (7, lambda p: check_rate(p, 0.0), lambda p: check_rate(p, 12.5), PolicyLimitReached),
     "max_execution_seconds": (

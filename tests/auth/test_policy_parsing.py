@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jupyter_exec_ext.auth.approval_patterns import ApprovalRule
-from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
+from jupyter_exec_ext.auth.built_in_policies import BUILT_IN
+from jupyter_exec_ext.auth.configured_policies import configured_policies
+from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.auth.policy_parsing import narrowed, policy_to_json, read_limits, read_policies
-from jupyter_exec_ext.engine.settings import configured_policies
 from jupyter_exec_ext.errors import InvalidRequest, PoliciesInvalid, TokenTooBroad
 
 COUNTS = [
@@ -26,7 +27,7 @@ COUNTS = [
     "max_output_bytes",
     "max_code_bytes",
 ]
-SIZES = ["max_file_bytes", "max_session_bytes", "max_session_files"]
+MAY_BE_ZERO = ["max_ports", "max_checkpoints", "max_file_bytes", "max_session_bytes", "max_session_files"]
 SECONDS = ["max_execution_seconds", "max_queue_seconds", "max_idle_seconds", "max_session_seconds"]
 
 
@@ -94,7 +95,7 @@ def test_unknown_field_of_approval_is_refused_with_the_nearest_one(field: str, h
     ("field", "good", "bad"),
     [
         *((name, [1, 3.0, 2**53, None], [0, -1, 1.5, True, "1", 2**54, []]) for name in COUNTS),
-        *((name, [0, 1, None], [-1, 0.5, False, "1", {}]) for name in SIZES),
+        *((name, [0, 1, None], [-1, 0.5, False, "1", {}]) for name in MAY_BE_ZERO),
         *((name, [0.001, 1, 1e9, None], [0, -1, True, "1", 2e9, float("nan"), float("inf")]) for name in SECONDS),
         ("kernelspecs", [[], ["*"], ["a"] * 100], [None, "*", ["a"] * 101, [""], [1], ["a" * 257]]),
         ("env", [[], ["A_*"]], [None, "A", [None], {"A": 1}]),
@@ -149,7 +150,7 @@ values = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from([*COUNTS, *SIZES, *SECONDS, "approval", "env", "attach", "x"]), values))
+@given(st.dictionaries(st.sampled_from([*COUNTS, *MAY_BE_ZERO, *SECONDS, "approval", "env", "attach", "x"]), values))
 def test_whatever_is_sent_is_read_or_refused(data: dict[str, Any]) -> None:
     for read in (lambda: read_policies({"mine": data}), lambda: read_limits(data, BUILT_IN["default"])):
         with suppress(InvalidRequest, TokenTooBroad):
@@ -168,7 +169,7 @@ def test_a_policy_is_written_as_it_is_read() -> None:
 # --- narrowing ---
 
 
-@pytest.mark.parametrize("field", [*COUNTS, *SIZES, *SECONDS])
+@pytest.mark.parametrize("field", [*COUNTS, *MAY_BE_ZERO, *SECONDS])
 def test_a_number_may_be_lowered_not_raised(field: str) -> None:
     outer = narrowed(BUILT_IN["trusted"], {field: 10})
     for value in (1, 10):

@@ -245,7 +245,9 @@ def configurables() -> Iterator[type[HasTraits]]:
     """Yield our classes with settings, wherever they are."""
     for module in pkgutil.walk_packages(jupyter_exec_ext.__path__, "jupyter_exec_ext."):
         # Adapters need their frameworks; what begins with a kernel or a command is no library.
-        if not re.search(r"\.adapters|\.__main__$|\.startup$", module.name):
+        if not re.search(
+            r"\.adapters|\.__main__$|\.startup$|\.in_kernel\.(checkpoint|frozen_process|restored_kernel)$", module.name
+        ):
             importlib.import_module(module.name)
     waiting: list[type[Any]] = [HasTraits]
     while waiting:

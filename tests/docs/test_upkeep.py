@@ -17,7 +17,8 @@ import pytest
 
 from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.auth import policy_parsing
-from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
+from jupyter_exec_ext.auth.built_in_policies import BUILT_IN
+from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.auth.policy_parsing import read_policies
 from jupyter_exec_ext.errors import InvalidRequest, StoreUnavailable
 from jupyter_exec_ext.store import database

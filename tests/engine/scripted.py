@@ -18,7 +18,7 @@ from typing import Any
 
 import zmq
 
-from jupyter_exec_ext.engine.ports import Kernel, KernelExit, KernelTraits, RoomMaker
+from jupyter_exec_ext.engine.ports import Kernel, KernelExit, KernelLaunch, KernelTraits, RoomMaker
 from jupyter_exec_ext.errors import KernelNotFound
 from jupyter_exec_ext.models import KernelSpecInfo
 from jupyter_exec_ext.protocol.kernel_messages import FrameCodec
@@ -240,7 +240,7 @@ class ScriptedKernel:
         self.process.end(KernelExit(signal="SIGKILL"))
         await asyncio.sleep(self._host.delay())
 
-    async def restart(self, *, now: bool) -> None:
+    async def restart(self, *, now: bool, launch: KernelLaunch | None = None) -> None:
         self.being_shut_down = True
         await asyncio.sleep(0 if now else self._host.delay())
         self.process.end(KernelExit(signal="SIGKILL") if now else KernelExit(exit_code=0))
@@ -364,6 +364,7 @@ class ScriptedHost:
         isolate: str | None = None,
         *,
         aside: str | None = None,
+        launch: KernelLaunch | None = None,
     ) -> ScriptedKernel:
         await asyncio.sleep(self.start_delay())
         kernel = ScriptedKernel(self, env[MARK])

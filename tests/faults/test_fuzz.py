@@ -169,6 +169,12 @@ class World:
             grants = [self.call("POST", "/grants", json=asked)]
         return str(grants[0]["id"])
 
+    def checkpoint(self) -> str:
+        """Return the id of a checkpoint of the idle session."""
+        path = f"/sessions/{self.idle}/checkpoints"
+        found = self.call("GET", path)["checkpoints"] or [self.call("POST", path)]
+        return str(found[0]["id"])
+
     def _start_kernel(self) -> str:
         """Return the id of a kernel that was started by Jupyter's own API, as a notebook's are."""
         answer = self.http.post(f"{self._host.info.url}api/kernels", json={}, timeout=60)
@@ -241,6 +247,8 @@ def aim(case: Any, world: World, rng: random.Random) -> None:
             path["token_id"] = world.token()
         if "grant_id" in path and rng.random() < 0.9:
             path["grant_id"] = world.grant()
+        if "checkpoint_id" in path and rng.random() < 0.9:
+            path["checkpoint_id"] = world.checkpoint()
         if "secret_name" in path and (operation == "setSecret" or rng.random() < 0.9):
             path["secret_name"] = world.secret()
         if "path" in path and rng.random() < 0.5:
@@ -269,6 +277,8 @@ def aim(case: Any, world: World, rng: random.Random) -> None:
             body["hosts"] = ["a.example", "b.example:8443"]
         if re.fullmatch(SECRET_HEADER, str(body.get("header"))):
             body["header"] = "X-Key: {}"
+    if operation in ("restoreSession", "branchSession") and isinstance(asked := body.get("checkpoint"), str):
+        body["checkpoint"] = world.checkpoint() if 1 <= len(asked) <= 64 and rng.random() < 0.9 else asked
     if operation == "createGrant":
         for name, there in (("token_id", world.token()), ("kernel_id", world.notebooks_kernel)):
             if isinstance(body.get(name), str) and 1 <= len(body[name]) <= 256 and rng.random() < 0.9:
@@ -327,6 +337,13 @@ def fuzz(world: World, operation: Any, examples: int) -> tuple[Counter[int], lis
             made.append(answer.json()["id"])
             if world.may_start(name):
                 world.call("DELETE", f"/sessions/{made.pop()}")
+
+        if name == "createCheckpoint" and answer.status_code == 201:  # each has a process
+            kept = answer.json()
+            world.call("DELETE", f"/sessions/{kept['session_id']}/checkpoints/{kept['id']}")
+        if name == "branchSession" and answer.status_code == 201:
+            for branch in answer.json()["sessions"]:
+                world.call("DELETE", f"/sessions/{branch['id']}")
 
     # First the limits of each field, then what chance brings.
     generation = operation.schema.config.generation

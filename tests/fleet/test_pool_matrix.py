@@ -281,8 +281,10 @@ async def credentials_for(matrix: Matrix, cell: Cell) -> AsyncIterator[tuple[str
     if cell.needed <= AGENTS_SCOPES:
         token = await matrix.token_with(cell.needed | making)
         yield "right scopes", token, await matrix.things_of(token) if making else theirs, {good}
-    token = await matrix.token_with(AGENTS_SCOPES - cell.needed)
-    own = theirs if "sessions:create" in cell.needed else await matrix.things_of(token)
+    # A token that is to have a session of its own can create one.
+    missing = cell.needed - {"sessions:create"} if cell.names_something else cell.needed
+    token = await matrix.token_with(AGENTS_SCOPES - missing)
+    own = theirs if "sessions:create" in missing else await matrix.things_of(token)
     yield "wrong scopes", token, own, {good if cell.is_for_admins else (403, "missing_scope"), (403, "forbidden")}
 
 

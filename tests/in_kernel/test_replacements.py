@@ -29,6 +29,10 @@ REPLACED = {
     "shell.showtraceback": ("unattended", "shows exits as a script would, without advice for a person"),
     "interactiveshell.warn": ("unattended", "drops IPython's advice on how to exit"),
     "shell.run_cell_magic": ("unattended", "ends a %%bash cell with its shell, not with its background processes"),
+    "shell.publish_output_by_descriptor": (
+        "unattended",
+        "new: has the streams of a kernel from a checkpoint do the next two",
+    ),
     "stdout.fileno": ("unattended", "names the descriptor from which ipykernel reads, not its copy"),
     "stderr.fileno": ("unattended", "the same"),
 }

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from jupyter_exec_ext.auth.configured_policies import configured_policies
 from jupyter_exec_ext.engine.packages import package_index
 from jupyter_exec_ext.engine.packages.package_index import IndexReader, NamedSets, PackageIndex, parse_pip_config
-from jupyter_exec_ext.engine.settings import configured_policies
 from jupyter_exec_ext.isolation.network.rules import RuleError, parse_rules
 
 _LINES = [

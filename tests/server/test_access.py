@@ -52,6 +52,7 @@ BODIES = {
     ("/sessions/{session_id}/network", "POST"): {"rule": "a.example"},
     ("/secrets/{secret_name}", "PUT"): {"value": "a-long-value", "hosts": ["a.example"], "header": "X-Key: {}"},
     ("/sessions/{session_id}/packages", "POST"): {"packages": ["no-such-package"]},
+    ("/sessions/{session_id}/restore", "POST"): {"checkpoint": "chk_unknown"},
 }
 
 

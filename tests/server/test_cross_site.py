@@ -25,6 +25,9 @@ BODIES: dict[tuple[str, str], Any] = {
     ("/sessions", "POST"): {},
     ("/sessions/{session_id}/executions", "POST"): {"code": "1"},
     ("/sessions/{session_id}/ports", "POST"): {"port": 9},
+    ("/sessions/{session_id}/checkpoints", "POST"): {"name": "stolen", "force": True},
+    ("/sessions/{session_id}/branches", "POST"): {"count": 2},
+    ("/sessions/{session_id}/restore", "POST"): {"checkpoint": "stolen"},
     ("/sessions/{session_id}/packages", "POST"): {"packages": ["stolen"]},
     ("/executions", "POST"): {"code": "1"},
     ("/sessions/{session_id}/notebook", "POST"): {"path": "stolen.ipynb"},
@@ -54,6 +57,7 @@ class World:
     asking: str
     approvable: str
     grant: str
+    checkpoint: str
     cookies: dict[str, str]
 
     def path(self, path: str, method: str) -> str:
@@ -63,6 +67,7 @@ class World:
             "execution_id": execution,
             "token_id": self.agent.id,
             "grant_id": self.grant,
+            "checkpoint_id": self.checkpoint,
             "path": "stolen" if "files" in path else "kept",
             "name": "0",
             "secret_name": "KEPT",
@@ -87,6 +92,9 @@ class World:
             "sessions": [(s["id"], s["state"], s["kernel_starts"]) for s in sessions],
             "executions": [(e["id"], e["state"]) for one in executions.values() for e in one["executions"]],
             "ports": owner.call("GET", f"/sessions/{self.session}/ports").json(),
+            "checkpoints": [
+                c["id"] for c in owner.call("GET", f"/sessions/{self.session}/checkpoints").json()["checkpoints"]
+            ],
             "waits for input": owner.call("GET", f"/executions/{self.asking}").json()["state"],
             "files": owner.call("GET", f"/sessions/{self.session}/files").json(),
             "tokens": [t["id"] for t in owner.call("GET", "/tokens").json()["tokens"]],
@@ -109,6 +117,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         assert owner_of(host).call("PUT", f"/sessions/{session}/files/kept", data=b"1").status_code == 201
         secret = {"value": "kept-value", "hosts": ["a.example"], "header": "X-Key: {}"}
         assert owner_of(host).call("PUT", "/secrets/KEPT", json=secret).status_code == 200
+        checkpoint = agent.call("POST", f"/sessions/{session}/checkpoints").json()["id"]
         path, later = f"/sessions/{session}/executions", {"Prefer": "respond-async"}
         asking = agent.call("POST", path, json={"code": "input('?')", "allow_input": True}, headers=later).json()["id"]
         approvable = agent.call("POST", path, json={"code": "!ls"}, headers=later).json()["id"]
@@ -119,7 +128,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         with ExecClient(host.owner) as client, client.standard_session() as notebook:
             shared = {"token_id": agent.id, "kernel_id": notebook.id}
             grant = owner_of(host).call("POST", "/grants", json=shared).json()["id"]
-            yield World(host, agent, session, asking, approvable, grant, cookies_of(host))
+            yield World(host, agent, session, asking, approvable, grant, checkpoint, cookies_of(host))
 
 
 def cookies_of(host: Host) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.auth.policy import BUILT_IN
+from jupyter_exec_ext.auth.built_in_policies import BUILT_IN
 from jupyter_exec_ext.server.hub_callers import HubCallers, Standing, find_mapping_problem
 
 auth = pytest.importorskip("jupyterhub.services.auth")

@@ -102,10 +102,11 @@ class Things:
     execution_id: str
     token_id: str
     grant_id: str
+    checkpoint_id: str
     granted: dict[str, str]
 
     def fill(self, path: str) -> str:
-        names = ("session_id", "execution_id", "token_id", "grant_id")
+        names = ("session_id", "execution_id", "token_id", "grant_id", "checkpoint_id")
         known = {**{name: getattr(self, name) for name in names}, "port": "8501", "rest": "", "secret_name": "MATRIX"}
         return re.sub(r"\{(\w+)\}", lambda match: known.get(match[1], "matrix.txt"), path)
 
@@ -115,6 +116,8 @@ def call(host: Host, cell: Cell, token: str | None, things: Things, scheme: str 
     options: dict[str, Any] = {"headers": headers, "params": QUERIES.get((cell.path, cell.method))}
     if (cell.path, cell.method) == ("/grants", "POST"):
         options["json"] = things.granted
+    elif cell.path == "/sessions/{session_id}/restore":
+        options["json"] = {"checkpoint": things.checkpoint_id}
     elif (cell.path, cell.method) in BODIES:
         options["json"] = BODIES[cell.path, cell.method]
     elif cell.method == "PUT":
@@ -126,12 +129,14 @@ def things_of(bearer: Bearer) -> Things:
     session_id = bearer.session()
     ran = bearer.run(session_id, "print(1); open('matrix.txt', 'w').write('x')")
     assert ran.json()["state"] == "ok", ran.text
+    checkpoint = bearer.call("POST", f"/sessions/{session_id}/checkpoints")
+    assert checkpoint.status_code == 201, checkpoint.text
     headers = bearer.host.owner.auth_headers
     kernel = requests.post(f"{bearer.host.info.url}api/kernels", json={}, headers=headers, timeout=60)
     granted = {"token_id": bearer.id, "kernel_id": kernel.json()["id"]}
     grant = owner_of(bearer.host).call("POST", "/grants", json=granted)
     below = mint(bearer, ["sessions:read"], name="below").id
-    return Things(session_id, ran.json()["id"], below, grant.json()["id"], granted)
+    return Things(session_id, ran.json()["id"], below, grant.json()["id"], checkpoint.json()["id"], granted)
 
 
 @pytest.fixture(scope="module", params=["lab", "gateway", "hub"])
@@ -224,7 +229,7 @@ def test_a_fresh_session_for_a_run_takes_two_scopes(host: Host) -> None:
 
 def test_with_all_scopes_things_of_others_are_as_if_they_were_not(host: Host, foreign: Things) -> None:
     bearer = mint(host)
-    nothing = Things("ses_nothing", "exe_nothing", "nothing1", "grt_nothing", {})
+    nothing = Things("ses_nothing", "exe_nothing", "nothing1", "grt_nothing", "chk_nothing", {})
     wrong = []
     for cell, scheme in itertools.product(CELLS, SCHEMES):
         if cell.names_something and not cell.access.owner_only:
@@ -262,8 +267,10 @@ def test_who_may_do_everything_can(host: Host, who: str) -> None:
             fine = False
         if not fine:
             wrong.append((cell.method, cell.path, answer.status_code, answer.text[:200]))
-        if cell.path == "/sessions" and answer.status_code == 201:
-            owner_of(host).call("DELETE", f"/sessions/{answer.json()['id']}")
+        if cell.path in ("/sessions", "/sessions/{session_id}/branches") and answer.status_code == 201:
+            made = answer.json()
+            for session in made.get("sessions", [made]):
+                owner_of(host).call("DELETE", f"/sessions/{session['id']}")
     assert wrong == []
 
 

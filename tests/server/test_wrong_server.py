@@ -36,6 +36,7 @@ def send(bearer: Bearer, path: str, method: str, name: str) -> tuple[int, str]:
         "execution_id": f"exe_{name}{DIGITS}",
         "path": "a.ipynb",
         "name": "stdout",
+        "checkpoint_id": f"chk_{name}{DIGITS}",
         "port": "8501",
         "rest": "",
     }

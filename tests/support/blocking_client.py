@@ -47,7 +47,7 @@ class Blocking:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._target, name)
-        if type(value).__name__.startswith("Async"):
+        if _is_async(value):
             return Blocking(value, self._loop)
         if not callable(value):
             return value
@@ -58,7 +58,9 @@ class Blocking:
                 result = self._loop.run(_awaited(result))
             if isinstance(result, AsyncIterator):
                 return self._iterate(result)
-            return Blocking(result, self._loop) if type(result).__name__.startswith("Async") else result
+            if isinstance(result, list) and any(map(_is_async, result)):
+                return [Blocking(item, self._loop) for item in result]
+            return Blocking(result, self._loop) if _is_async(result) else result
 
         return call
 
@@ -71,6 +73,10 @@ class Blocking:
                     return
         finally:
             self._loop.run(items.aclose())  # type: ignore[attr-defined]  # ours are generators
+
+
+def _is_async(value: Any) -> bool:
+    return type(value).__name__.startswith("Async")
 
 
 async def _awaited(awaitable: Any) -> Any:

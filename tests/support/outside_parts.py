@@ -105,6 +105,14 @@ def _find_mount_problem() -> str | None:
     return done.stderr.strip() or f"mount exited with {done.returncode}" if done.returncode else None
 
 
+def _find_loop_problem() -> str | None:
+    if problem := _program("mkfs.xfs")():
+        return problem
+    if not Path("/dev/loop-control").exists():
+        return "there are no loop devices"
+    return _find_mount_problem()
+
+
 def _find_network_namespace_problem() -> str | None:
     if problem := _program("ip", "nsenter")():
         return problem
@@ -182,6 +190,9 @@ PARTS: dict[str, OutsidePart] = {
         _find_control_group_problem,
         "mount /sys/fs/cgroup writable; in a container --cgroupns=private --privileged",
         is_of_machine=True,
+    ),
+    "file system that shares blocks": OutsidePart(
+        _find_loop_problem, "apt-get install xfsprogs; loop devices are of the machine", is_of_machine=True
     ),
     "mounts": OutsidePart(
         _find_mount_problem,

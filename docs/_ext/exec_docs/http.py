@@ -18,7 +18,7 @@ from .schemas import Schema, bounds, extended, fields, link, type_of
 
 _METHODS = ("get", "head", "put", "post", "patch", "delete")
 #: The subjects of the requests, as the document has them.
-TAGS = ("info", "sessions", "executions", "files", "ports", "tokens", "secrets", "approvals", "events")
+TAGS = ("info", "sessions", "executions", "files", "checkpoints", "ports", "tokens", "secrets", "approvals", "events")
 
 
 def document() -> Mapping[str, Any]:

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import warnings
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...errors import ExecError
-from ...models import Execution, FileChange, FileInfo, OutputEvent, RecordList, Session, SessionUsage
+from ...models import Checkpoint, Execution, FileChange, FileInfo, OutputEvent, RecordList, Session, SessionUsage
 from ...protocol.strict_json import dump_bytes
+from ..api.checkpoint_operations import CheckpointsApi, id_of
 from ..api.execution_operations import execution_request, executions_of, new_key, one_timeout
 from ..api.file_transfers import FileListing, FilesApi, save_locally
 from ..api.operations import ExecApi
@@ -28,59 +25,16 @@ from ..local_files import (
     source_of_bytes,
     upload_path,
 )
-from ..server_connection import JupyterConnectionInfo
+from .checkpoints import AsyncExecCheckpoints
 from .driver import AioDriver, AnswerInput
 from .execution_handle import AsyncExecutionHandle
-from .packages import AsyncExecPackages
+from .session_base import AsyncExecSessionBase
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    pass
 
 
-class AsyncExecSessionBase(ABC):
-    """Context manager and connection of both kinds of session."""
-
-    def __init__(self, driver: AioDriver, *, is_own: bool) -> None:
-        self._driver = driver
-        self._must_be_closed = is_own
-
-    def __del__(self) -> None:
-        # An instance whose `__init__` failed has no such attribute.
-        if getattr(self, "_must_be_closed", False):
-            advice = "use it in a 'with' block, or close it"
-            warnings.warn(f"{self!r} was not closed; {advice}", ResourceWarning, stacklevel=2, source=self)
-
-    @property
-    def connection_info(self) -> JupyterConnectionInfo:
-        """Address and token of the session's server."""
-        return self._driver.connection
-
-    @abstractmethod
-    def _closing(self, *, is_hurried: bool) -> Operation[None]:
-        """Return the operation that ends the session; a hurried one makes no retries."""
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, exc_type: object, *_: object) -> None:
-        if exc_type is None:
-            await self.close()
-            return
-        self._must_be_closed = False
-        with contextlib.suppress(ExecError):  # the exception that leaves the context is the cause
-            await self._driver.perform_to_the_end(self._closing(is_hurried=True))
-
-    def detach(self) -> None:
-        """Keep the session on the server when this object is gone, without a `ResourceWarning`."""
-        self._must_be_closed = False
-
-    async def close(self) -> None:
-        """End the session and its kernel on the server; running code ends as cancelled."""
-        self._must_be_closed = False
-        await self._driver.perform_to_the_end(self._closing(is_hurried=False))
-
-
-class AsyncExecSession(AsyncExecPackages, AsyncExecSessionBase):
+class AsyncExecSession(AsyncExecCheckpoints, AsyncExecSessionBase):
     """A session on the server. As a context manager it is deleted at the end.
 
     Parameters
@@ -94,7 +48,7 @@ class AsyncExecSession(AsyncExecPackages, AsyncExecSessionBase):
         self.record = record
         self._api = api
         self._files, self._ports = FilesApi(api.retry), PortsApi(driver.connection.url, record.id, api.retry)
-        self._place = executions_of(record.id)
+        self._place, self._checkpoints = executions_of(record.id), CheckpointsApi(record.id, api.retry)
 
     @property
     def id(self) -> str:
@@ -340,6 +294,37 @@ class AsyncExecSession(AsyncExecPackages, AsyncExecSessionBase):
     async def usage(self) -> SessionUsage:
         """Return what the session's kernel has used over the last hour, and its limits."""
         return await self._driver.perform(self._api.session_usage(self.id))
+
+    async def branch(
+        self, count: int = 1, checkpoint: Checkpoint | str | None = None, *, same_random: bool = False
+    ) -> list[AsyncExecSession]:
+        """Make new sessions with this one's state, each with a kernel and files of its own.
+
+        Parameters
+        ----------
+        count : int
+            How many, at most 16.
+        checkpoint : Checkpoint or str, optional
+            The state that they begin with; by default the session as it is now.
+        same_random : bool
+            Whether they draw the random numbers that this session would have drawn, instead of others.
+
+        Returns
+        -------
+        list
+            The branches, which are to be closed as other sessions.
+
+        Raises
+        ------
+        TooManySessions, PolicyLimitReached
+            If there is no room for all of them; then there are none.
+        CheckpointHindered, CheckpointUnsupported, CheckpointFailed, Conflict
+            As for `checkpoint`.
+        """
+        checkpoint_id = None if checkpoint is None else id_of(checkpoint)
+        operation = self._checkpoints.branch(checkpoint_id, count, same_random=same_random)
+        records = await self._driver.perform(operation)
+        return [AsyncExecSession(self._driver, self._api, record, is_own=True) for record in records]
 
     async def interrupt(self) -> None:
         """Interrupt the running code, as Ctrl-C would."""

@@ -11,7 +11,7 @@ from ..api.package_operations import pip_code
 from ..api.steps import Operation
 from ..jupyter.standard_session import StandardSession
 from .driver import AioDriver, AnswerInput, RunLock
-from .session import AsyncExecSessionBase
+from .session_base import AsyncExecSessionBase
 
 
 class AsyncStandardExecSession(AsyncExecSessionBase):

@@ -11,7 +11,7 @@ from ..api.package_operations import pip_code
 from ..api.steps import Operation
 from ..jupyter.standard_session import StandardSession
 from .driver import AnswerInput, RunLock, SyncDriver
-from .session import ExecSessionBase
+from .session_base import ExecSessionBase
 
 
 class StandardExecSession(ExecSessionBase):

@@ -8,11 +8,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from ...auth.caller import Bound, Caller
-from ...auth.policy import allowed_seconds, check_open_executions, check_rate, check_session_count, check_streams, least
+from ...auth.policy import (
+    allowed_seconds,
+    check_checkpoint_count,
+    check_open_executions,
+    check_rate,
+    check_session_count,
+    check_streams,
+    least,
+)
 from ..kernels.process_limits import NO_PROCESS_LIMITS, ProcessLimits
 from ..settings import EngineSettings
 
@@ -159,6 +167,17 @@ class Admission:
         principals = list(principals) if caller.bounds else []
         for bound in caller.bounds:
             check_session_count(bound.policy, sum(map(bound.covers, principals)))
+
+    def check_checkpoint(self, caller: Caller, principals: Sequence[str]) -> None:
+        """Check the number of checkpoints, of which there are some of sessions of `principals` already.
+
+        Raises
+        ------
+        PolicyDenied, PolicyLimitReached
+            If a policy allows none, or no more.
+        """
+        for bound in caller.bounds:
+            check_checkpoint_count(bound.policy, sum(map(bound.covers, principals)))
 
     def enter(self, caller: Caller) -> Ticket:
         """Count one more execution.

@@ -26,6 +26,7 @@ from ...system.removal import remove_tree, retry_leftovers
 from ...system.resources import exhausted, out_of_resources
 from ..concurrency import FairTurns, wait_shielded
 from ..ports import NO_LIMITS, FileLimits, FileList
+from .checkpoint_files import PLACE
 from .confinement import DIRECTORY, api_errors, open_directory, open_file
 from .directory_scan import PACKAGES_DIRECTORY, ChangeWatch, SlicedWalk, TooManyEntriesError, walk
 from .file_transfer import LocalReader, LocalUpload, Usage, always, describe, files_event, hash_next
@@ -143,9 +144,10 @@ class LocalFiles:
                 self._pool.submit(remove_tree, self._root / session_id)
 
     def remove_unused(self, session_ids: Collection[str]) -> None:
-        """Remove the packages of sessions that have ended, and their directories if they are empty."""
+        """Remove packages and checkpoints of sessions that have ended, and their directories if they are empty."""
         retry_leftovers(self._root)
         for session_id in session_ids:
+            remove_tree(self._root / PLACE / session_id, move_aside=False)
             remove_unused(self._root / session_id)
 
     # --- reading ---

@@ -9,7 +9,7 @@ from jupyter_client.multikernelmanager import MultiKernelManager
 
 from ...errors import KernelNotFound, KernelStartFailed
 from ...models import KernelSpecInfo
-from ..ports import KernelTraits
+from ..ports import KernelLaunch, KernelTraits
 from .hosted_kernel import HostedKernel
 from .kernel_uses import KernelUses
 from .provisioners import spec_info
@@ -44,7 +44,7 @@ class AttachedKernel(HostedKernel):
     async def kill(self) -> None:
         """Let it live."""
 
-    async def restart(self, *, now: bool) -> None:
+    async def restart(self, *, now: bool, launch: KernelLaunch | None = None) -> None:
         """Wait until the host has restarted it, as it does with kernels that die.
 
         Raises

@@ -5,27 +5,28 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import subprocess
+import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any, cast
 
 from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
-from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 from jupyter_core.utils import ensure_async
 
 from ...errors import IsolationRequired
-from ..ports import KernelExit, KernelTraits
+from ..ports import KernelExit, KernelLaunch, KernelTraits
 from .death_report import KernelStderr
-from .kernel_supervisor import watch_exit
+from .kernel_supervisor import end_of, watch_exit
 from .kernel_uses import KernelUses
 from .provisioners import ISOLATABLE, provisioner_name
+from .restored_launch import RestoredLaunch
 
-_SETTLE_POLL_SECONDS = 0.05
-_SETTLE_LIMIT_SECONDS = 30.0
-_KILL_POLL_SECONDS = 0.01
-_KILL_LIMIT_SECONDS = 5.0
+_SETTLE_POLL_SECONDS, _SETTLE_LIMIT_SECONDS = 0.05, 30.0
+_KILL_POLL_SECONDS, _KILL_LIMIT_SECONDS = 0.002, 5.0
 _TOUCH_AGAIN_SECONDS = 0.1  # no culler counts so exactly, and a short run begins and ends within it
 
 
@@ -40,6 +41,8 @@ class HostedKernel:
         The ids of those that are kept aside, in which it is to note that it is no longer.
     stderr : KernelStderr, optional
         The standard error that its process was started with.
+    launch : KernelLaunch, optional
+        What has made its process, if that has a state already.
     """
 
     def __init__(
@@ -49,16 +52,16 @@ class HostedKernel:
         uses: KernelUses,
         aside: set[str] | None = None,
         stderr: KernelStderr | None = None,
+        launch: KernelLaunch | None = None,
     ) -> None:
-        self._stderr = stderr
+        self._stderr = launch.stderr if isinstance(launch, RestoredLaunch) else stderr
+        self._is_restored = launch is not None  # then it was told to wait for its readers before it began
         self._uses = uses
         self._user: object = kernel_id
         self._aside: set[str] = set() if aside is None else aside
-        self._hidden = False
-        self._touch_again_at = 0.0
-        self._manager = manager
-        self._kernel_id = kernel_id
-        self._km = cast(AsyncKernelManager, manager.get_kernel(kernel_id))  # typed as a synchronous one there
+        self._hidden, self._touch_again_at = False, 0.0
+        self._manager, self._kernel_id = manager, kernel_id
+        self._km = cast(AsyncKernelManager, manager.get_kernel(kernel_id))
 
     def take_over_restarts(self) -> None:
         """Turn the automatic restarter off: it would race with the supervisor, which knows why a kernel died."""
@@ -162,12 +165,22 @@ class HostedKernel:
         return KernelTraits(
             limits_itself=bool(getattr(provisioner, "limits_processes", False)),
             is_confined=self.provisioner_name not in ISOLATABLE,
-            waits_for_readers=bool(getattr(provisioner, "waits_for_readers", False)),
+            waits_for_readers=self._is_restored or bool(getattr(provisioner, "waits_for_readers", False)),
             interrupts_by_message=spec is not None and spec.interrupt_mode == "message",
             shared_directory=getattr(provisioner, "shared_directory", None),
             files=getattr(provisioner, "files", None),
             network_listener=getattr(provisioner, "network_listener", None),
+            checkpoint_socket=self._checkpoint_socket,
+            has_state=self._is_restored,
         )
+
+    @property
+    def _checkpoint_socket(self) -> tuple[Path, str] | None:
+        if sys.platform != "linux" or self.provisioner_name not in ISOLATABLE:
+            return None
+        stem = Path(self._km.connection_file).with_suffix("")
+        path = stem.with_name(f"{stem.name}-chkpt")  # no longer than the kernel's own sockets: see `unix_transport`
+        return path, str(path)
 
     def last_words(self) -> str:
         """Return the end of what its process has printed, where that is kept; blocks for up to a second."""
@@ -220,7 +233,7 @@ class HostedKernel:
         provisioner = self._km.provisioner
         if provisioner is None or not provisioner.has_process:
             return
-        has_ended = _end_of(provisioner)  # before the kill: it holds on to the present process
+        has_ended = end_of(provisioner)  # before the kill: it holds on to the present process
         await provisioner.kill(restart=True)  # the provisioner stays usable for a next start
         give_up_at = asyncio.get_running_loop().time() + _KILL_LIMIT_SECONDS
         while asyncio.get_running_loop().time() < give_up_at:
@@ -228,14 +241,23 @@ class HostedKernel:
                 return
             await asyncio.sleep(_KILL_POLL_SECONDS)
 
-    async def restart(self, *, now: bool) -> None:
-        """Start a fresh process under the same id; with `now`, without asking the old one to exit."""
+    async def restart(self, *, now: bool, launch: KernelLaunch | None = None) -> None:
+        """Start a fresh process under the same id; see `Kernel`."""
         self._mark("restarting")
         options: dict[str, Any] = {"now": now}
         before = self._stderr
-        if before is not None:
-            self._stderr = KernelStderr()
-            options["stderr"] = self._stderr.for_kernel
+        with ExitStack() as undo:
+            if isinstance(launch, RestoredLaunch):
+                undo.enter_context(launch.replacing(self._km.provisioner))
+                self._stderr = launch.stderr
+                await self.kill()  # jupyter_client would look for its end every tenth of a second
+            elif before is not None:
+                self._stderr = KernelStderr()
+                options["stderr"] = self._stderr.for_kernel
+            self._is_restored = launch is not None
+            await self._restart(options, before)
+
+    async def _restart(self, options: Mapping[str, Any], before: KernelStderr | None) -> None:
         try:
             # Not the multi-kernel manager's: Jupyter Server's also opens a shell channel and asks the kernel.
             await ensure_async(self._km.restart_kernel(**options))
@@ -326,15 +348,3 @@ class HostedKernel:
         """Tell the host's kernel list what its own watch of iopub cannot see."""
         if hasattr(self._km, "execution_state"):
             self._km.execution_state = state
-
-
-def _end_of(provisioner: KernelProvisionerBase) -> Callable[[], Awaitable[bool]]:
-    """Return what tells whether the provisioner's present process has ended."""
-    process = getattr(provisioner, "process", None)
-
-    async def has_ended() -> bool:
-        if isinstance(process, subprocess.Popen):
-            return process.poll() is not None
-        return not provisioner.has_process or await provisioner.poll() is not None
-
-    return has_ended

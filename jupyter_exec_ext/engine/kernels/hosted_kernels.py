@@ -9,54 +9,43 @@ which knows why a kernel died), and the number of kernels is checked with those 
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
-from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
+from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import KernelManager
 from jupyter_client.multikernelmanager import MultiKernelManager
 from jupyter_core.paths import jupyter_runtime_dir
 from jupyter_core.utils import ensure_async
-from traitlets import TraitError
 
 from ...errors import Conflict, IsolationRequired, KernelNotFound, KernelSpecNotFound, KernelStartFailed, TooManyKernels
 from ...models import KernelSpecInfo
 from ...system.removal import remove_tree
 from ...system.resources import exhausted, out_of_resources, require_descriptors
-from ..ports import Kernel, RoomMaker
+from ..ports import Kernel, KernelLaunch, RoomMaker
 from .attached_kernel import AttachedKernel
 from .death_report import KernelStderr
 from .hosted_kernel import HostedKernel
+from .kernel_spec_catalog import KernelSpecCatalog
 from .kernel_uses import KernelUses
 from .provisioners import (
-    ISOLATABLE,
     IsolatedKernelSpecs,
-    has_host_network,
-    is_known,
     isolated_name,
     level_by_name,
-    plain_name,
-    provisioner_name,
-    runs_elsewhere,
-    spec_info,
-    why_refused,
 )
+from .restored_launch import RestoredLaunch
 from .unix_transport import kernel_id_of, use_sockets, with_frame_limit
 
 # Descriptors kept for requests, files and the ends of kernels: no kernel is started beyond them.
 KEPT_DESCRIPTORS = 32
-# jupyter_client raises these for a kernelspec that is no text, no JSON, or has parts of other types.
-_UNREADABLE = (OSError, ValueError, TypeError, AttributeError, TraitError)
 _PASSED_ON = (TooManyKernels, IsolationRequired, KernelSpecNotFound, KernelStartFailed)
 
 
-class HostedKernels:
+class HostedKernels(KernelSpecCatalog):
     """The kernels of a host.
 
     Parameters
@@ -82,95 +71,23 @@ class HostedKernels:
         forced_kernel_name: str = "",
         server_sessions: Any = None,
     ) -> None:
-        self._manager = manager
+        super().__init__(manager, kernel_spec_manager, forced_kernel_name=forced_kernel_name)
         self._uses = KernelUses(manager, server_sessions)
-        self._specs = kernel_spec_manager
         # For starting kernels by name; the host lists its own kernelspecs.
         manager.kernel_spec_manager = IsolatedKernelSpecs(kernel_spec_manager)
         self._max_kernels = max_kernels
-        self._forced = forced_kernel_name
         self._starting: set[str] = set()  # the manager lists a kernel only once its start is over
         self._own: set[str] = set()
         # Kernels that are hidden from the host's list, each from the beginning of its start.
         self._aside: set[str] = set()
         self._pool: RoomMaker | None = None
-        self._found: dict[str, tuple[str, str]] = {}  # digests of kernelspecs' content, and their programs
-        self._elsewhere: dict[str, bool] = {}
         self._turns: WeakKeyDictionary[Any, asyncio.Lock] = WeakKeyDictionary()  # by kernel manager, for attached ones
         #: Whether kernels that can use them are reached through Unix sockets.
         self.prefers_sockets = True
+        self._launches: dict[str, RestoredLaunch] = {}
         self._make = manager.kernel_manager_factory
         self._made: WeakValueDictionary[str, KernelManager] = WeakValueDictionary()  # for `_end_failed`
         manager.kernel_manager_factory = self._make_manager  # sees each manager before its kernel starts
-
-    @property
-    def default_kernel_name(self) -> str:
-        """The kernelspec used when a caller names none."""
-        return self._forced or str(self._manager.default_kernel_name)
-
-    async def kernelspecs(self) -> Sequence[KernelSpecInfo]:
-        """Return the installed kernelspecs; those that cannot be read are left out."""
-        found = await asyncio.to_thread(self._specs.get_all_specs)
-        return [
-            KernelSpecInfo(
-                name,
-                str(item["spec"].get("display_name", name)),
-                str(item["spec"].get("language", "")),
-                provisioner_name(item["spec"].get("metadata")),
-                host_network=has_host_network(item["spec"].get("metadata")),
-            )
-            for name, item in sorted(found.items())
-        ]
-
-    async def find(self, kernel_name: str) -> KernelSpecInfo:
-        """Return one kernelspec.
-
-        Raises
-        ------
-        KernelSpecNotFound
-            Naming those there are.
-        KernelStartFailed, OutOfResources
-            If it cannot be read.
-        """
-        name = self._forced or kernel_name
-        try:
-            if not name.isprintable():  # it would get into the host's log as it is
-                raise NoSuchKernel(name)
-            spec = await asyncio.to_thread(self._specs.get_kernel_spec, name)
-        except NoSuchKernel:
-            names = ", ".join(spec.name for spec in await self.kernelspecs()) or "none"
-            raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
-        except _UNREADABLE as error:
-            if out_of_resources(error):
-                raise exhausted(error) from error
-            directory = self._specs.find_kernel_specs().get(name.lower(), "")
-            file = os.path.join(directory, "kernel.json")
-            raise KernelStartFailed(f"the kernelspec {name!r} cannot be read: {file}: {error}") from error
-        content = repr((spec.to_dict(), spec.resource_dir))  # with its environment, in which there may be secrets
-        self._found[plain_name(name)] = hashlib.sha256(content.encode()).hexdigest(), (spec.argv or [""])[0]
-        info = spec_info(name, spec)
-        self._elsewhere[info.name] = not is_known(info.provisioner) and await asyncio.to_thread(
-            runs_elsewhere, info.provisioner
-        )
-        return info
-
-    def version_of(self, kernel_name: str) -> str:
-        """Return what tells one content of a kernelspec from another, as it was when it was last found."""
-        return self._found.get(kernel_name, ("", ""))[0]
-
-    def program_of(self, kernel_name: str) -> str:
-        """Return the program in a kernelspec's command, as it was when it was last found; empty for an unknown one."""
-        return self._found.get(kernel_name, ("", ""))[1]
-
-    def runs_elsewhere(self, kernel_name: str) -> bool:
-        """Return whether a kernelspec's kernels run on other machines, as it was when it was last found."""
-        if kernel_name not in self._elsewhere:
-            try:
-                metadata = self._specs.get_kernel_spec(plain_name(kernel_name)).metadata
-            except (NoSuchKernel, *_UNREADABLE):
-                return False
-            self._elsewhere[kernel_name] = runs_elsewhere(provisioner_name(metadata))
-        return self._elsewhere[kernel_name]
 
     def forget_files(self, kernel_ids: set[str]) -> None:
         """Remove the connection files and sockets of kernels whose server was killed."""
@@ -241,15 +158,16 @@ class HostedKernels:
         isolate: str | None = None,
         *,
         aside: str | None = None,
+        launch: KernelLaunch | None = None,
     ) -> HostedKernel:
         """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's.
 
         With `isolate` it gets that isolation, whatever its kernelspec says. With `aside` the host has it, and lists it,
-        only while it is being started and ended.
+        only while it is being started and ended. `launch` gives its process, which has a state already.
         """
         kernel_id = aside or str(uuid.uuid4())
         name = kernel_name if isolate is None else isolated_name(kernel_name, isolate)
-        has_stderr = isolate is None and await self._check_provisioner(kernel_name)
+        has_stderr = isolate is None and await self.takes_stderr(kernel_name)
         options: dict[str, Any] = {"kernel_id": kernel_id, "kernel_name": name, "env": dict(env)}
         directory = cwd or getattr(self._manager, "root_dir", None)
         if directory:
@@ -263,13 +181,16 @@ class HostedKernels:
             if not aside:
                 self._uses.begin(kernel_id, kernel_id)
             try:
-                stderr = KernelStderr() if has_stderr else None
+                if isinstance(launch, RestoredLaunch):
+                    self._launches[kernel_id] = launch
+                    undo.callback(self._launches.pop, kernel_id, None)
+                stderr = KernelStderr() if has_stderr and launch is None else None
                 if stderr is not None:
                     undo.callback(stderr.close)
                     options["stderr"] = stderr.for_kernel
                 active_at = getattr(self._manager, "last_kernel_activity", None)
                 await ensure_async(self._manager.start_kernel(**options))
-                kernel = HostedKernel(self._manager, kernel_id, self._uses, self._aside, stderr)
+                kernel = HostedKernel(self._manager, kernel_id, self._uses, self._aside, stderr, launch)
                 if aside:
                     kernel.set_aside(active_at)
                 kernel.take_over_restarts()
@@ -290,24 +211,12 @@ class HostedKernels:
             undo.pop_all()
         return kernel
 
-    async def _check_provisioner(self, kernel_name: str) -> bool:
-        """Return whether a kernelspec's provisioner takes a descriptor for the kernel's standard error.
-
-        Raises
-        ------
-        KernelStartFailed
-            If the provisioner cannot work as this server is configured.
-        """
-        info = await self.find(kernel_name)
-        why = why_refused(info.provisioner) if self._elsewhere.get(info.name) else None
-        if why is not None:
-            raise KernelStartFailed(f"kernel {kernel_name!r} is not started: {why}")
-        return KernelStderr.is_possible() and info.provisioner in ISOLATABLE
-
     def _make_manager(self, *args: Any, **options: Any) -> KernelManager:
         made: KernelManager = self._make(*args, **options)
         kernel_id = kernel_id_of(options)
         self._made[kernel_id] = made
+        if kernel_id in self._launches:
+            self._launches[kernel_id].take_place_in(made)
         if kernel_id in self._own:
             if "context" in options:  # the host's, which lives as long as the host
                 made.context = with_frame_limit(options["context"])

@@ -54,6 +54,15 @@ def memory_bytes(pid: int | None) -> int:
         return 0
 
 
+def own_memory_bytes(pid: int) -> int | None:
+    """Return the memory that a process shares with no other; None if that is unknown. Blocks."""
+    try:
+        found = psutil.Process(pid).memory_full_info()
+    except psutil.Error:
+        return None
+    return int(getattr(found, "uss", 0)) or None
+
+
 def memory_below(pids: Collection[int]) -> dict[int, int | None]:
     """Return the memory of each process together with all below it; None for one that has ended or cannot be told."""
     return {

@@ -11,7 +11,7 @@ from ...errors import Conflict, KernelStartTimeout
 from ...protocol.kernel_messages import KernelMessage, execute_request
 from ...protocol.kernel_preparation import unattended_request
 from ...protocol.languages import normalize_language
-from ..ports import Kernel, KernelHost, SessionFiles
+from ..ports import Kernel, KernelHost, KernelLaunch, SessionFiles
 from .death_report import DeathEvidence
 from .kernel_connection import KernelConnection
 from .process_limits import ProcessLimits, limit_process
@@ -61,6 +61,8 @@ class KernelStarter:
         Prepares the directory the kernel starts in.
     aside : str or None
         The id of a kernel for the warm pool.
+    launch : KernelLaunch or None
+        Gives the process of the first kernel, which then has a state.
 
     Attributes
     ----------
@@ -91,12 +93,14 @@ class KernelStarter:
         start_timeout_seconds: float,
         process_limits: ProcessLimits,
         aside: str | None = None,
+        launch: KernelLaunch | None = None,
     ) -> None:
         self.name = name
         self.session_id = session_id
         self.language = language
         self.attach_to = attach_to
         self.aside = aside
+        self._first_launch = launch
         self.setup_code: str | None = None
         self.title = ""
         self.network: KernelNetwork | None = None
@@ -120,7 +124,14 @@ class KernelStarter:
         if self.attach_to is not None:
             return await self._host.attach(self.attach_to)
         directory = await self.prepare_directory()
-        return await self._host.start(self.name, self._env, directory, self._isolate, aside=self.aside)
+        launch, self._first_launch = self._first_launch, None  # later kernels are fresh ones
+        if launch is None:
+            return await self._host.start(self.name, self._env, directory, self._isolate, aside=self.aside)
+        try:
+            await launch.begin()
+            return await self._host.start(self.name, self._env, directory, self._isolate, launch=launch)
+        finally:
+            await launch.abandon()
 
     async def announce(self, kernel: Kernel) -> None:
         """List the kernel as that of the session, if it has one, and is not listed."""
@@ -182,11 +193,12 @@ class KernelStarter:
         self.language = self.language or connection.language
         self.setups.clear()
         # Crash reports first, so that they cover the session's own set-up code, too.
-        for setup in (crash_setup, None if is_shared else self.setup_code):
+        is_set_up = is_shared or kernel.traits.has_state  # it has run the set-up code before its checkpoint
+        for setup in (crash_setup, None if is_set_up else self.setup_code):
             if setup is not None:
                 self.set_up(connection, setup)
         # A kernel with files elsewhere runs code through a service, to which each request is a call.
-        if not is_shared and self.is_python and kernel.traits.files is None:
+        if not is_set_up and self.is_python and kernel.traits.files is None:
             self.setups.append(connection.send("shell", "execute_request", unattended_request()))
 
     async def _prove_running(self, connection: KernelConnection) -> None:
@@ -210,3 +222,9 @@ class KernelStarter:
         # Not in the history, where the user would find code that is not theirs.
         request = {**execute_request(code, allow_input=False), "silent": silent, "store_history": False}
         self.setups.append(connection.send("shell", "execute_request", request))
+
+    def warm_up(self, connection: KernelConnection | None) -> None:
+        """Have a connected kernel do once what takes longer the first time; its user sees nothing of it."""
+        if connection is not None and self.is_python:
+            # IPython leaves out some of its hooks for silent requests, such as `pre_run_cell`.
+            self.set_up(connection, "print()", silent=False)

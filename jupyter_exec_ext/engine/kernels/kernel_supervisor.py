@@ -7,7 +7,7 @@ import concurrent.futures
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -135,7 +135,7 @@ def watch_exit(provisioner: KernelProvisionerBase, on_exit: Callable[[KernelExit
     callable
         Ends the watch; harmless when it is over.
     """
-    exited = getattr(provisioner, "exited", None)
+    exited = getattr(provisioner, "exited", None) or getattr(getattr(provisioner, "process", None), "exited", None)
     # First: a forked kernel is a `Popen`, too, but only its parent process learns how it ended.
     if isinstance(exited, concurrent.futures.Future):
         return _watch_future(exited, on_exit)
@@ -245,3 +245,15 @@ async def _ask(provisioner: KernelProvisionerBase, has_greeted: bool) -> Answer:
     if returncode is None:
         return Answer(Presence.ALIVE)
     return Answer(unsure, None if unsure is Presence.UNREACHABLE else describe_exit(returncode))
+
+
+def end_of(provisioner: KernelProvisionerBase) -> Callable[[], Awaitable[bool]]:
+    """Return what tells whether the provisioner's present process has ended."""
+    process = getattr(provisioner, "process", None)
+
+    async def has_ended() -> bool:
+        if isinstance(process, subprocess.Popen):
+            return process.poll() is not None
+        return not provisioner.has_process or await provisioner.poll() is not None
+
+    return has_ended

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import zmq
 
-from ...errors import KernelNotFound, KernelStartFailed, SessionEnded
+from ...errors import Conflict, KernelNotFound, KernelStartFailed, SessionEnded
 from ...models import OutputEvent
 from ...protocol.kernel_messages import KernelMessage
 from ...system.resources import exhausted, out_of_resources
-from ..ports import Kernel, KernelExit, KernelOwner, KernelReceiver, NoObserver
+from ..ports import Kernel, KernelExit, KernelLaunch, KernelOwner, KernelReceiver, NoObserver
 from .death_report import Death
 from .kernel_connection import KernelConnection
 from .kernel_processes import HealthWatch, ask_to_exit, end_left_behind, kill_kernel
@@ -52,7 +52,6 @@ class SessionKernel:
         self._starter, self._log = starter, log
         self._loop = asyncio.get_running_loop()
         self._answers_while_busy = False
-        self._turn: asyncio.Lock | None = None
         self._unwatch_exit: Callable[[], None] | None = None
         self._failed_start: KernelExit | None = None
         self._given_up: asyncio.Future[None] = self._loop.create_future()
@@ -63,8 +62,6 @@ class SessionKernel:
     def pid(self) -> int | None:
         """The process of the connected kernel, if it is one of this machine."""
         return None if self.connection is None or self.kernel is None else self.kernel.pid
-
-    # --- start ---
 
     async def ensure(self) -> None:
         """Make sure of a proven connection to a living kernel, starting a fresh one if need be.
@@ -111,17 +108,20 @@ class SessionKernel:
             self._watch_host(kernel)  # the session ends
             raise
 
-    async def renew(self) -> None:
-        """Give the session a fresh kernel process. The caller holds `lock`."""
-        kernel = self.kernel
-        if self.connection is not None and kernel is not None and kernel.present:
-            now = await self._ask_to_exit(kernel, restart=True)
+    async def renew(self, launch: KernelLaunch | None = None) -> None:
+        """Give the session a fresh kernel process, or with `launch` one from a checkpoint. The caller holds `lock`."""
+        kernel, has_connection = self.kernel, self.connection is not None
+        if kernel is not None and kernel.present and (has_connection or launch is not None):
+            # What a state that is given up would do at its end is not wanted any more.
+            now = launch is not None or await self._ask_to_exit(kernel, restart=True)
             self.disconnect()
             await self._starter.prepare_directory()
-            await kernel.restart(now=now)
+            await kernel.restart(now=now, launch=launch)
             await self._connect(kernel)
-        else:
+        elif launch is None:
             await self._ensure()
+        else:
+            raise Conflict("the session has no kernel that could go back; its host has shut it down")
 
     async def _start_new(self) -> None:
         self._failed_start = None
@@ -224,9 +224,7 @@ class SessionKernel:
 
     def warm_up(self) -> None:
         """Have the connected kernel do once what takes longer the first time; its user sees nothing of it."""
-        if self.connection is not None and self._starter.is_python:
-            # IPython leaves out some of its hooks for silent requests, such as `pre_run_cell`.
-            self._starter.set_up(self.connection, "print()", silent=False)
+        self._starter.warm_up(self.connection)
 
     async def unless_given_up(self, work: Coroutine[Any, Any, T]) -> T:
         """Return the result of `work`, which waits for others; cancel it if the session ends meanwhile."""

@@ -65,6 +65,11 @@ class KernelTraits:
         Its files, if they are not on this machine and can be reached nevertheless.
     network_listener : socket.socket or None
         Listens in the sandbox of a kernel that was started for network rules; closed when the kernel has ended.
+    checkpoint_socket : (Path, str) or None
+        Where the server can wait for the process of a checkpoint, and its name inside the kernel. None for a kernel
+        that can have no checkpoints.
+    has_state : bool
+        Whether its process was made from a checkpoint, with a state.
     """
 
     turn: asyncio.Lock | None = None
@@ -75,11 +80,28 @@ class KernelTraits:
     shared_directory: tuple[Path, str] | None = None
     files: KernelFiles | None = None
     network_listener: socket.socket | None = None
+    checkpoint_socket: tuple[Path, str] | None = None
+    has_state: bool = False
 
     @property
     def is_shared(self) -> bool:
         """True if its user goes on using it."""
         return self.turn is not None
+
+
+class KernelLaunch(Protocol):
+    """Launch of a kernel from a checkpoint."""
+
+    async def begin(self) -> None:
+        """Make the process; what fails here leaves the present kernel as it is.
+
+        Raises
+        ------
+        CheckpointFailed, StorageFull
+        """
+
+    async def abandon(self) -> None:
+        """End the process, if it was not made a kernel; done after any end."""
 
 
 class Kernel(Protocol):
@@ -127,8 +149,16 @@ class Kernel(Protocol):
     async def kill(self) -> None:
         """End the process at once and wait until it has ended; the host keeps the kernel."""
 
-    async def restart(self, *, now: bool) -> None:
-        """Start a fresh process under the same id; with `now`, without asking the old one to exit."""
+    async def restart(self, *, now: bool, launch: KernelLaunch | None = None) -> None:
+        """Start a fresh process under the same id.
+
+        Parameters
+        ----------
+        now : bool
+            Do not ask the old process to exit.
+        launch : KernelLaunch, optional
+            Gives the process, which then has a state already.
+        """
 
     async def shutdown(self, *, now: bool) -> None:
         """End the process and make the host forget the kernel."""
@@ -228,6 +258,7 @@ class KernelHost(Protocol):
         isolate: str | None = None,
         *,
         aside: str | None = None,
+        launch: KernelLaunch | None = None,
     ) -> Kernel:
         """Start a kernel with exactly the environment `env`, in the directory `cwd` or, without one, in the host's.
 
@@ -238,6 +269,8 @@ class KernelHost(Protocol):
         aside : str, optional
             The kernel's id, if it is for the warm pool: hidden from other clients until `enlist`. It has a place among
             the host's kernels only until another start needs that.
+        launch : KernelLaunch, optional
+            Gives its process, which has begun and has a state already.
 
         Raises
         ------

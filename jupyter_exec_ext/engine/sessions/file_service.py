@@ -11,13 +11,13 @@ from ...auth.caller import Caller
 from ...auth.policy import check_upload
 from ...errors import Conflict, NotFound, QuotaExceeded
 from ...models import FileChange, FileInfo, SessionState
+from ..files.file_locator import FileLocator
 from ..files.file_transfer import always, limits_of
 from ..files.local_files import LocalFiles
 from ..files.remote_files import NOWHERE
 from ..ports import AuditTrail, FileLimits, FileList, FileReader, FileWriter, SessionFiles, Store
 from ..settings import EngineSettings
 from .live_session import ended_error
-from .session_factory import FileLocator
 from .session_service import SessionService
 
 #: Bytes of files that one request for a list hashes; the files after that have no digest.

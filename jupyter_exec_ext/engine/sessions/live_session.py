@@ -23,10 +23,11 @@ from ..concurrency import MARGIN_SECONDS, ends_within
 from ..executions.lifecycle import StopCause, Verdict
 from ..executions.live_execution import LiveExecution
 from ..kernels.session_kernel import SessionKernel
-from ..ports import SessionFiles, SessionStore
+from ..ports import KernelLaunch, SessionFiles, SessionStore
 from .execution_queue import ExecutionQueue
 from .session_late_output import SessionLateOutput
 from .session_runner import SessionRunner
+from .session_timers import SessionTimers
 
 _CANCEL_SECONDS = 1.0
 # A kernel that exits when asked takes less, and so does one that has to be killed.
@@ -69,7 +70,7 @@ class LiveSession:
         self.record = record
         self.queue = ExecutionQueue(limits.max_queued_executions)
         self.kernel = kernel
-        self._runner = runner = SessionRunner(
+        self.runner = runner = SessionRunner(
             record, kernel, files=files, late_output=late_output, limits=limits, log=log
         )
         self.watchers, self.requests = runner.watchers, runner.requests
@@ -82,8 +83,7 @@ class LiveSession:
         self._log = log
         self._loop = asyncio.get_running_loop()
         self._worker: asyncio.Task[None] | None = None
-        self._idle_timer: asyncio.TimerHandle | None = None
-        self._life_timer: asyncio.TimerHandle | None = None
+        self._timers = SessionTimers(self._begin_close)
         self._on_end: list[Callable[[], object]] = []
         self._closing: asyncio.Task[None] | None = None
         self._cut: StopCause | None = None
@@ -96,12 +96,12 @@ class LiveSession:
     @property
     def has_run(self) -> bool:
         """True if any code has been sent to its kernel."""
-        return self._runner.has_run
+        return self.runner.has_run
 
     @property
     def current(self) -> LiveExecution | None:
         """The execution whose turn it is."""
-        return self._runner.current
+        return self.runner.current
 
     def renew_idle_timeout(self) -> bool:
         """Start the idle time anew; return False for a session that accepts nothing any more."""
@@ -131,9 +131,8 @@ class LiveSession:
         if self.record.state is SessionState.STARTING:
             await self._update(state=SessionState.IDLE)
         self._rest()
-        if (seconds := self._limits.max_session_seconds) is not None and self._closing is None:
-            reason = f"its policy lets it live for {seconds:g} s (max_session_seconds)"
-            self._life_timer = self._loop.call_later(seconds, self._begin_close, reason)
+        if self._closing is None:
+            self._timers.start_life(self._limits.max_session_seconds)
 
     async def on_connected(self, kernel_id: str, starts: int) -> None:
         """Record the process that has answered."""
@@ -168,14 +167,14 @@ class LiveSession:
             await self.stop(execution, self._cut)
             return
         self.queue.add(execution)
-        self._stop_idle_timer()
+        self._timers.stop_idle()
         if self._worker is None:
             self._worker = self._loop.create_task(self._work())
 
     async def _work(self) -> None:
         self._become(state=SessionState.BUSY)
         while (execution := await self.queue.next()) is not None:
-            await self._runner.execute(execution)
+            await self.runner.execute(execution)
             await self.queue.abort_after(execution)
         # Nothing is awaited since the queue was found empty, so no execution is left without a worker.
         self._worker = None
@@ -194,37 +193,42 @@ class LiveSession:
 
     async def stop(self, execution: LiveExecution, cause: StopCause) -> None:
         """Remove an execution from the queue, or stop it if it runs."""
-        if execution is self._runner.current and self._runner.run is not None:
-            self._runner.run.stop(cause)
+        if execution is self.runner.current and self.runner.run is not None:
+            self.runner.run.stop(cause)
         else:
             await self.queue.end(execution, cause)
 
     def answer_input(self, execution: LiveExecution, value: str) -> bool:
         """Answer ``input()``; return False if the execution does not run."""
-        if execution is not self._runner.current or self._runner.run is None:
+        if execution is not self.runner.current or self.runner.run is None:
             return False
-        self._runner.run.answer_input(value)
+        self.runner.run.answer_input(value)
         return True
 
     # --- control ---
 
     async def interrupt(self) -> None:
         """Interrupt the running code, as Ctrl-C would, with no other consequence."""
-        await self._runner.interrupt()
+        await self.runner.interrupt()
 
-    async def restart(self) -> None:
-        """Give the session a fresh kernel; running and queued executions end as cancelled.
+    async def restart(self, launch: KernelLaunch | None = None) -> None:
+        """Give the session a fresh kernel, or one from a checkpoint; running and queued executions end as cancelled.
 
         Executions submitted meanwhile wait for the lock, and so run in the fresh kernel.
         """
-        self._stop_idle_timer()
+        reason = "the session was restarted" if launch is None else "the session went back to a checkpoint"
+        self._timers.stop_idle()
         self._become(state=SessionState.RESTARTING)
         try:
             # The runner's revival of a kernel that was killed here waits for the lock, and then finds the fresh one.
             async with self.kernel.lock:
-                await self._end_all(StopCause(ExecutionState.CANCELLED, "the session was restarted", at_once=True))
-                await self.kernel.renew()
-                self._runner.forget_exit()
+                await self._end_all(StopCause(ExecutionState.CANCELLED, reason, at_once=True))
+                try:
+                    await self.kernel.renew(launch)
+                except BaseException:
+                    self.runner.note_lost(launch)
+                    raise
+                self.runner.note_renewed(has_state=launch is not None)
         finally:
             if self._worker is None:
                 self._rest(state=SessionState.IDLE)
@@ -251,21 +255,19 @@ class LiveSession:
             grace_seconds = _HURRIED_GRACE_SECONDS if now else None
             self._cut = StopCause(cut, reason, at_once=True, grace_seconds=grace_seconds)
             self._closing = self._loop.create_task(self._close(self._cut, now))
-            self._runner.closing = True
+            self.runner.closing = True
             self.kernel.give_up()
         return self._closing
 
     async def _close(self, cut: StopCause, now: bool) -> None:
-        self._stop_idle_timer()
-        if self._life_timer is not None:
-            self._life_timer.cancel()
+        self._timers.close()
         try:
             killed = await self._end_all(cut)
             # Not cancelled: after half a shutdown, jupyter_client's manager can neither restart nor shut down.
             await ends_within(_SHUTDOWN_SECONDS, self.kernel.shutdown(now=now or killed), cancel=False)
         except Exception:  # of any host; the session ends all the same, and the host can still shut the kernel down
             self._log.exception("session %s: its kernel could not be shut down", self.record.id)
-        tasks = [task for task in (self._worker, self._runner.revival) if task is not None]
+        tasks = [task for task in (self._worker, self.runner.revival) if task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=MARGIN_SECONDS)
         await self.queue.settled()  # executions that are being recorded end, too
@@ -283,8 +285,8 @@ class LiveSession:
 
     async def _end_all(self, cause: StopCause) -> bool:
         """End running and queued executions, and wait for it; return whether one ran."""
-        has_run = self._runner.run is not None
-        executions = [*([self._runner.current] if self._runner.current else []), *self.queue]
+        has_run = self.runner.run is not None
+        executions = [*([self.runner.current] if self.runner.current else []), *self.queue]
         # All at once: the running one must not go on while the ends of the queued ones are written.
         # Queued ones leave the queue first, or the worker would take the next of them.
         ends = (self.stop(execution, cause) for execution in reversed(executions))
@@ -302,7 +304,7 @@ class LiveSession:
         """End executions whose worker waits for something that does not come."""
         self._log.error("session %s: its executions did not end in time; its kernel is killed", self.record.id)
         self.kernel.abandon()
-        current = self._runner.current
+        current = self.runner.current
         # Not while the worker writes the end of an execution, which would be lost.
         if self._worker is not None and current is not None and not current.finishing:
             worker, self._worker = self._worker, None
@@ -335,14 +337,7 @@ class LiveSession:
         if self._closing is not None or self._worker is not None:
             return
         self._become(last_activity_at=utc_timestamp(time.time()), **changes)
-        self._stop_idle_timer()
-        if (timeout := self.record.idle_timeout_seconds) > 0:
-            self._idle_timer = self._loop.call_later(timeout, self._begin_close, f"idle for {timeout:g} s")
-
-    def _stop_idle_timer(self) -> None:
-        if self._idle_timer is not None:
-            self._idle_timer.cancel()
-            self._idle_timer = None
+        self._timers.start_idle(self.record.idle_timeout_seconds)
 
 
 def ended_error(session: Session) -> SessionEnded:

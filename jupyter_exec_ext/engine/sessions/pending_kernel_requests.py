@@ -103,7 +103,14 @@ class PendingKernelRequests:
         KernelStartFailed, KernelStartTimeout, TooManyKernels
             If a lost kernel cannot be replaced.
         """
-        msg_id = await self._send_message(channel, msg_type, content)
+        await self._kernel.ensure()
+        return await self.ask(msg_type, content, timeout_seconds, channel=channel)
+
+    async def ask(
+        self, msg_type: str, content: Mapping[str, Any], timeout_seconds: float, *, channel: str = "shell"
+    ) -> Mapping[str, Any]:
+        """Send a request to the present kernel, which is connected; see `send_request`."""
+        msg_id = self._send_message(channel, msg_type, content)
         answer = self._answers[msg_id] = asyncio.get_running_loop().create_future()
         try:
             return await self._kernel.unless_given_up(asyncio.wait_for(answer, timeout_seconds))
@@ -144,18 +151,18 @@ class PendingKernelRequests:
         QueueFull, KernelStartFailed, KernelStartTimeout, TooManyKernels, SessionEnded
             As for `send_request`.
         """
-        msg_id = await self._send_message("shell", msg_type, content, metadata)
+        await self._kernel.ensure()
+        msg_id = self._send_message("shell", msg_type, content, metadata)
         loop = asyncio.get_running_loop()
         deadline = loop.call_later(timeout_seconds, self._on_deadline, msg_id, timeout_seconds)
         self._comm_messages[msg_id] = _CommMessage(header, _OutputBudget(max_output_bytes), deadline)
 
-    async def _send_message(
+    def _send_message(
         self, channel: str, msg_type: str, content: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
     ) -> str:
-        await self._kernel.ensure()
         if len(self._answers) + len(self._comm_messages) >= MAX_PENDING:
             raise QueueFull(f"{MAX_PENDING} requests to this kernel wait for replies already", retry_after_seconds=1)
-        assert self._kernel.connection is not None  # `ensure` connects it
+        assert self._kernel.connection is not None
         return self._kernel.connection.send(channel, msg_type, content, metadata)
 
     def _on_deadline(self, msg_id: str, timeout_seconds: float) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -28,7 +28,7 @@ from ..access.secret_service import SecretService
 from ..access.token_watch import TokenWatch
 from ..change_feed import ChangeFeed
 from ..concurrency import BackgroundTasks
-from ..files.remote_files import ATTACHED
+from ..files.file_locator import FileLocator
 from ..kernels.kernel_start import KernelStarter
 from ..kernels.provisioners import plain_name
 from ..kernels.secret_placeholders import placeholders
@@ -36,7 +36,7 @@ from ..kernels.session_kernel import SessionKernel
 from ..kernels.shared_resources import EngineResources
 from ..kernels.warm_pool import KernelPool
 from ..kernels.warm_pool_plan import KernelKind
-from ..ports import KernelHost, SessionFiles, Store
+from ..ports import KernelHost, KernelLaunch, SessionFiles, Store
 from ..settings import EngineSettings
 from .live_session import LiveSession
 from .session_late_output import SessionLateOutput
@@ -82,6 +82,22 @@ class SessionPlan:
     network: NetworkAccess | None = None
     secrets: tuple[str, ...] = ()
     packages: PackagesPlan | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Origin of a session that is a branch of another one.
+
+    Parameters
+    ----------
+    session_id : str
+        Id of the other session.
+    launch : callable
+        Returns the launch of the kernel, given the id of the branch.
+    """
+
+    session_id: str
+    launch: Callable[[str], KernelLaunch]
 
 
 class SessionFactory:
@@ -179,8 +195,17 @@ class SessionFactory:
             )
         return SessionPlan(spec, chosen.isolate, env, limits, kind, grant, network, secrets, packages)
 
-    def build(self, caller: Caller, request: SessionRequest, plan: SessionPlan, setup_code: str | None) -> LiveSession:
+    def build(
+        self,
+        caller: Caller,
+        request: SessionRequest,
+        plan: SessionPlan,
+        setup_code: str | None,
+        branch: Branch | None = None,
+    ) -> LiveSession:
         """Return a registered session, with a pooled kernel or one that is yet to be started.
+
+        A `branch` has the state of a checkpoint, and its kernel has run the set-up code.
 
         Nothing is awaited between the check of a limit and the registration, so two requests cannot both get the last
         place.
@@ -194,7 +219,7 @@ class SessionFactory:
         self._grants.require_active(plan.grant)  # it may have ended since `plan`
         idle_seconds = EffectiveLimits(self._settings, caller).idle_seconds(request.idle_timeout_seconds)
         # After all checks: a refused request must not take a kernel out of the pool.
-        pooled = None if plan.kind is None else self._pool.take(plan.kind)
+        pooled = None if plan.kind is None or branch is not None else self._pool.take(plan.kind)
         spec, ready = plan.spec, None if pooled is None else pooled.kernel
         moment = utc_timestamp(time.time())
         record = Session(
@@ -213,6 +238,7 @@ class SessionFactory:
             kernel_starts=0 if pooled is None else 1,
             attached=request.kernel_id is not None,
             grant_id=None if plan.grant is None else plan.grant.id,
+            branch_of=None if branch is None else branch.session_id,
         )
         files = self._locator.files_of(record)
         # Packages first: a sandboxed kernel finds their place by the directory in which it starts.
@@ -220,7 +246,7 @@ class SessionFactory:
         directory = change_directory_code(request.cwd) if request.cwd else None
         setups = [code for code in (packages, setup_code, directory) if code]
         code = "\n".join(setups) if setups and spec.language == "python" and spec.isolation != "remote" else None
-        kernel = ready or self._new_kernel(record, plan, files)
+        kernel = ready or self._new_kernel(record, plan, files, None if branch is None else branch.launch(record.id))
         network = None
         if plan.network is not None:
             network = self._networks.begin(record.id, record.owner, plan.network, plan.secrets)
@@ -263,7 +289,9 @@ class SessionFactory:
             raise TooManySessions(f"this server runs at most {most} sessions; delete one first")
         self._admission.check_session(caller, (live.record.owner for live in sessions.values()))
 
-    def _new_kernel(self, session: Session, plan: SessionPlan, files: SessionFiles) -> SessionKernel:
+    def _new_kernel(
+        self, session: Session, plan: SessionPlan, files: SessionFiles, launch: KernelLaunch | None
+    ) -> SessionKernel:
         starter = KernelStarter(
             session.kernel_name,
             {**plan.env, **placeholders(session.id, plan.secrets), MARK: session.id},
@@ -276,6 +304,7 @@ class SessionFactory:
             resources=self._resources,
             start_timeout_seconds=plan.limits.kernel_start_timeout_seconds,
             process_limits=plan.limits.process_limits,
+            launch=launch,
         )
         return SessionKernel(starter, self._log)
 
@@ -303,29 +332,3 @@ def _title(session: Session, caller: Caller) -> str:
     title = f"{name} ({caller.token_name})" if caller.token_name else name
     # Agents choose names, and not all clients show what would hide or reorder other text.
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in title)
-
-
-class FileLocator:
-    """Chooses the implementation of `SessionFiles` by the place of a session's kernel.
-
-    Parameters
-    ----------
-    local : SessionFiles
-        For kernels on this machine.
-    remote : SessionFiles
-        For kernels on other machines.
-    host : KernelHost
-        Knows which kernelspecs run on other machines.
-    """
-
-    def __init__(self, local: SessionFiles, remote: SessionFiles, host: KernelHost) -> None:
-        self.local = local
-        self._remote = remote
-        self._host = host
-
-    def files_of(self, session: Session) -> SessionFiles:
-        """Return the files of a session."""
-        if session.attached:
-            return ATTACHED
-        is_remote = session.isolation == "remote" or self._host.runs_elsewhere(session.kernel_name)
-        return self._remote if is_remote else self.local

@@ -29,7 +29,7 @@ from ..executions.live_execution import LiveExecution
 from ..executions.runner import KernelRun
 from ..executions.shared_run import SharedKernelRun
 from ..kernels.session_kernel import SessionKernel
-from ..ports import Kernel, KernelExit, SessionFiles
+from ..ports import Kernel, KernelExit, KernelLaunch, SessionFiles
 from .pending_kernel_requests import PendingKernelRequests
 from .session_late_output import SessionLateOutput
 from .session_watchers import SessionWatchers
@@ -91,6 +91,8 @@ class SessionRunner:
     ----------
     current : LiveExecution or None
         The execution whose turn it is; it may still wait for the kernel.
+    last_execution_id : str or None
+        Id of the last execution that the kernel has begun to run.
     run : KernelRun or None
         Its run, while the kernel has the code.
     has_run : bool
@@ -117,6 +119,7 @@ class SessionRunner:
     ) -> None:
         self.current: LiveExecution | None = None
         self.run: KernelRun | None = None
+        self.last_execution_id: str | None = None
         self.has_run = False
         self.revival: asyncio.Task[None] | None = None
         self.closing = False
@@ -165,10 +168,17 @@ class SessionRunner:
         """Interrupt the code that runs: that of an execution, or of a comm's handler."""
         await (self.requests.interrupt() if self.run is None else self.run.interrupt())
 
-    def forget_exit(self) -> None:
-        """Report no state loss: the caller that restarts a session knows that its state is gone."""
+    def note_renewed(self, *, has_state: bool) -> None:
+        """Report no state loss: the caller that renews the kernel knows what has become of its state."""
         self._exit_between_runs = None
+        self._state_in = self._kernel.starts if has_state else 0
         self.requests.fail_all()  # the process that they were sent to is gone
+
+    def note_lost(self, launch: KernelLaunch | None) -> None:
+        """Report a state loss to the next execution, if the kernel was to get a state and did not."""
+        if launch is not None:
+            self._exit_between_runs = KernelExit()
+        self.requests.fail_all()
 
     # --- executions ---
 
@@ -226,7 +236,7 @@ class SessionRunner:
         self._exit_between_runs = None
         # After the event `running`, as all output.
         self._late_output.pass_to(execution)
-        self.has_run = True
+        self.has_run, self.last_execution_id = True, execution.record.id
         kernel.note_activity()
         run = self.run = (SharedKernelRun if kernel.traits.is_shared else KernelRun)(
             kernel,

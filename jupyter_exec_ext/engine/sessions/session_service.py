@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...auth.caller import Caller
 from ...errors import Conflict, SessionNotFound, ShuttingDown
 from ...models import ExecutionState, Session, SessionRequest, SessionState, SessionUsage
-from ..kernels.kernel_processes import MemoryMeter
+from ..kernels.kernel_processes import MemoryMeter, memory_bytes
 from ..kernels.warm_pool import KernelPool
 from ..ports import AuditTrail, SessionStore
 from .live_session import LiveSession, ended_error
-from .session_factory import SessionFactory
+from .session_factory import Branch, SessionFactory
 from .session_registry import SessionRegistry
 from .usage_sampler import UsageSampler
 
@@ -44,12 +44,16 @@ class SessionService:
         self._log = log
         self._memory = memory
         self._usage = UsageSampler(registry)
+        #: Returns the processes of a session's checkpoints; set by their service.
+        self.checkpoint_pids: Callable[[str], Sequence[int]] = lambda session_id: ()
 
-    async def create(self, caller: Caller, request: SessionRequest, setup_code: str | None = None) -> Session:
+    async def create(
+        self, caller: Caller, request: SessionRequest, setup_code: str | None = None, branch: Branch | None = None
+    ) -> Session:
         """Start a session and wait until its kernel answers; see `ExecEngine.create_session`."""
         visible = () if request.kernel_id is None else await self.list(caller)
         plan = await self._factory.plan(caller, request, visible)
-        live = self._factory.build(caller, request, plan, setup_code)
+        live = self._factory.build(caller, request, plan, setup_code, branch)
         is_pooled = live.record.kernel_starts > 0
         self._usage.start()
         try:
@@ -58,6 +62,8 @@ class SessionService:
             await live.close(f"it did not start: {error}")
             self._registry.remove_session(live.record.id)
             raise
+        if branch is not None:
+            live.runner.note_renewed(has_state=True)
         if self._registry.stopping:
             await live.close("the server is shutting down")
             raise ShuttingDown("the server is shutting down")
@@ -106,7 +112,15 @@ class SessionService:
     async def _measured(self, sessions: Sequence[Session]) -> Sequence[Session]:
         pids = self._registry.pids()
         found = await self._memory.measure({one.id: pids[one.id] for one in sessions if one.id in pids})
-        return [replace(session, memory_bytes=found.get(session.id)) for session in sessions]
+        kept = {session.id: self.checkpoint_pids(session.id) for session in sessions}
+        of_checkpoints = await asyncio.to_thread(lambda: {key: sum(map(memory_bytes, kept[key])) for key in kept})
+        return [
+            replace(
+                session,
+                memory_bytes=None if (own := found.get(session.id)) is None else own + of_checkpoints[session.id],
+            )
+            for session in sessions
+        ]
 
     async def get_live(self, caller: Caller, session_id: str) -> LiveSession:
         """Return a session that has not ended; raise `SessionNotFound` or `SessionEnded` if there is none."""

@@ -15,7 +15,14 @@ export const USUAL: readonly string[] = [
 ];
 
 /** In which order they are offered; what a newer server has besides comes last. */
-const ORDER: readonly string[] = [...USUAL, 'kernels:attach', 'ports:use', 'tokens:create', 'pool:read'];
+const ORDER: readonly string[] = [
+  ...USUAL,
+  'sessions:checkpoint',
+  'kernels:attach',
+  'ports:use',
+  'tokens:create',
+  'pool:read'
+];
 
 export function ordered(scopes: readonly string[]): readonly string[] {
   const rank = (scope: string): number => (ORDER.includes(scope) ? ORDER.indexOf(scope) : ORDER.length);
@@ -30,6 +37,8 @@ export function scopeWords(trans: TranslationBundle, scope: string): string {
       return trans.__('list and read its sessions');
     case 'sessions:delete':
       return trans.__('shut its sessions down');
+    case 'sessions:checkpoint':
+      return trans.__('keep the state of its sessions and take them back to it');
     case 'kernels:attach':
       return trans.__('run code in kernels that run already, such as a notebook’s');
     case 'executions:create':

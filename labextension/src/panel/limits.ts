@@ -22,6 +22,8 @@ export function limitName(trans: TranslationBundle, name: string): string {
       return trans.__('Least isolation');
     case 'kernelspecs':
       return trans.__('Kernels');
+    case 'max_checkpoints':
+      return trans.__('Checkpoints at once');
     case 'max_code_bytes':
       return trans.__('Code of a run');
     case 'max_cpu_seconds':
@@ -93,12 +95,15 @@ export function limitValue(trans: TranslationBundle, name: string, value: unknow
   if (name === 'packages') {
     return value === 'install' ? trans.__('may be installed') : trans.__('none');
   }
+  if ((name === 'max_ports' || name === 'max_checkpoints') && value === 0) {
+    return trans.__('none'); // also where 0 is no limit for all others
+  }
   if (value === none) {
     return trans.__('no limit');
   }
   switch (typeof value) {
     case 'number':
-      return name === 'max_ports' && value === 0 ? trans.__('none') : limitWords(trans, name, value);
+      return limitWords(trans, name, value);
     case 'boolean':
       return value ? trans.__('allowed') : trans.__('not allowed');
     case 'string':

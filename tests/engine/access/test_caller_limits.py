@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jupyter_exec_ext.auth.built_in_policies import BUILT_IN
 from jupyter_exec_ext.auth.caller import Bound, Caller, owner, token_principal
-from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
+from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.engine.access.caller_limits import Admission, Ticket
 from jupyter_exec_ext.errors import PolicyLimitReached
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext.auth.policy import BUILT_IN, Policy
+from jupyter_exec_ext.auth.built_in_policies import BUILT_IN
+from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.auth.policy_parsing import read_limits, read_policies
 from jupyter_exec_ext.engine.access.network_rules import access_within, has_rules, load_access, wanted_rule, with_rule
 from jupyter_exec_ext.errors import InvalidRequest, PolicyDenied, TokenTooBroad

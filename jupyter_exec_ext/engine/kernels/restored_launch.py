@@ -1,0 +1,148 @@
+"""Launch of a kernel from a checkpoint, in the place of its provisioner's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Protocol
+
+from ...errors import KernelStartFailed
+from ...forkserver.forked_process import ForkedProcess
+from ...forkserver.frozen_kernel import FrozenKernel
+from ...protocol.kernel_preparation import MAX_UNSENT_MESSAGES
+from ...system.worker_threads import in_thread
+from ..concurrency import wait_shielded
+from .death_report import KernelStderr
+
+_READY_SECONDS = 20.0
+
+
+class Files(Protocol):
+    """Files that are ready to become those of a session."""
+
+    async def swap(self) -> None:
+        """Make them the session's; raises `CheckpointFailed`."""
+
+    async def discard(self) -> None:
+        """Remove what is left of them."""
+
+
+class RestoredLaunch:
+    """Launch of one kernel from a checkpoint.
+
+    Parameters
+    ----------
+    frozen : FrozenKernel
+        Process of the checkpoint.
+    same_random : bool
+        Whether the kernel draws the random numbers that the session would have drawn, instead of others.
+    environment : mapping, optional
+        Variables that it has instead of those of the checkpoint.
+    directory : (str, str), optional
+        Working directory of the checkpoint's session, and the one that the kernel has instead.
+    stage : callable, optional
+        Returns files of the checkpoint, which become the session's before the kernel goes on; None if it has none.
+
+    Attributes
+    ----------
+    stderr : KernelStderr
+        Standard error of the kernel; once it has begun.
+    """
+
+    def __init__(
+        self,
+        frozen: FrozenKernel,
+        *,
+        same_random: bool,
+        environment: Mapping[str, str] | None = None,
+        directory: tuple[str, str] | None = None,
+        stage: Callable[[], Awaitable[Files | None]] | None = None,
+    ) -> None:
+        self.stderr: KernelStderr
+        self._frozen = frozen
+        self._same_random = same_random
+        self._environment = dict(environment or {})
+        self._directory = directory
+        self._stage = stage
+        self._files: Files | None = None
+        self._process: ForkedProcess | None = None
+
+    async def begin(self) -> None:
+        """Fork the process, which then waits to be told what it is to be.
+
+        Raises
+        ------
+        CheckpointFailed
+            If the checkpoint is lost. Nothing has happened to the session's present kernel.
+        OutOfResources, OSError
+            If there can be no further process.
+        """
+        self.stderr = KernelStderr()
+        try:
+            forking = asyncio.ensure_future(in_thread(self._fork, self.stderr.for_kernel))
+            # Until it has ended it uses the descriptor, also if this is cancelled.
+            self._process = await wait_shielded(forking)
+            if self._stage is not None:
+                self._files = await self._stage()
+        except BaseException:
+            self.stderr.close()
+            raise
+
+    def _fork(self, stderr: int) -> ForkedProcess:
+        with open(os.devnull, "r+b") as nothing:
+            return self._frozen.fork([nothing.fileno(), 1, stderr])
+
+    async def abandon(self) -> None:
+        """End a process that was begun, if it was not made a kernel, and remove what is left of the files."""
+        if self._process is not None:
+            self._process.channel.close()
+            self.stderr.close()
+            self._process = None
+        files, self._files = self._files, None
+        if files is not None:
+            await files.discard()
+
+    @contextmanager
+    def replacing(self, provisioner: Any) -> Iterator[None]:
+        """Have a provisioner launch this process, instead of one of its own."""
+        provisioner.launch_kernel = partial(self._launch, provisioner)
+        try:
+            yield
+        finally:
+            del provisioner.launch_kernel
+
+    def take_place_in(self, manager: Any) -> None:
+        """Have a kernel manager, which has no provisioner yet, launch this process."""
+        launch = manager._async_launch_kernel
+
+        async def launch_here(command: list[str], **options: Any) -> Any:
+            del manager._async_launch_kernel  # a later start is not this one
+            with self.replacing(manager.provisioner):
+                return await launch(command, **options)
+
+        manager._async_launch_kernel = launch_here
+
+    async def _launch(self, provisioner: Any, command: list[str], **options: Any) -> Any:
+        process, self._process = self._process, None
+        assert process is not None
+        told = {
+            "connection_file": provisioner.parent.connection_file,
+            "max_unsent_messages": MAX_UNSENT_MESSAGES,
+            "environment": self._environment,
+            "directory": self._directory,
+            "same_random": self._same_random,
+        }
+        if self._files is not None:
+            await self._files.swap()  # the old kernel has ended, and the new one has not begun
+        # As `LocalProvisioner.launch_kernel` leaves it.
+        provisioner.process = process
+        provisioner.pid = provisioner.pgid = process.pid
+        await in_thread(process.tell, json.dumps(told).encode() + b"\n")
+        if not await in_thread(process.first_word, _READY_SECONDS):
+            process.kill()
+            raise KernelStartFailed("the checkpoint could not be made a kernel again; the server's log may say why")
+        return provisioner.connection_info

@@ -1,0 +1,267 @@
+"""Checkpoint service: makes, lists and deletes checkpoints of sessions, and takes sessions back to them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ...auth.caller import Caller
+from ...errors import CheckpointNotFound, TooManyCheckpoints
+from ...models import Checkpoint, Session, SessionRequest
+from ...protocol.record_ids import new_id
+from ...system.marked_processes import MARK
+from ..access.caller_limits import Admission
+from ..concurrency import BackgroundTasks
+from ..files.checkpoint_files import CheckpointFiles
+from ..kernels.kernel_processes import own_memory_bytes
+from ..kernels.restored_launch import RestoredLaunch
+from ..ports import AuditTrail, SessionFiles
+from ..settings import EngineSettings
+from .live_session import LiveSession
+from .session_checkpoints import SessionCheckpoints
+from .session_factory import Branch
+from .session_service import SessionService
+
+
+class CheckpointService:
+    """Checkpoints of one engine's sessions."""
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        sessions: SessionService,
+        admission: Admission,
+        session_files: SessionFiles,
+        audit: AuditTrail,
+        background: BackgroundTasks,
+    ) -> None:
+        self._settings = settings
+        self._sessions = sessions
+        self._admission = admission
+        self._session_files = session_files
+        self._audit = audit
+        self._background = background
+        root = Path(settings.work_root).absolute() if settings.session_directories else None
+        self._files = CheckpointFiles(root, settings.max_checkpoint_file_bytes)
+        self._of_sessions: dict[str, SessionCheckpoints] = {}
+        sessions.checkpoint_pids = self.pids
+        # Checkpoints that are being made, by the owners of their sessions.
+        self._coming: list[str] = []
+
+    async def create(self, caller: Caller, session_id: str, name: str = "", *, force: bool = False) -> Checkpoint:
+        """Make a checkpoint of a session.
+
+        Parameters
+        ----------
+        caller : Caller
+            Author of the request.
+        session_id : str
+            Id of the session.
+        name : str
+            Name for people.
+        force : bool
+            Whether to make it although something cannot be taken along.
+
+        Returns
+        -------
+        Checkpoint
+            The record.
+
+        Raises
+        ------
+        SessionNotFound, SessionEnded
+            If there is no such live session.
+        TooManyCheckpoints, PolicyLimitReached, PolicyDenied
+            If there may be no more.
+        Conflict
+            If the session runs code.
+        CheckpointUnsupported, CheckpointHindered, CheckpointFailed
+            If there can be none; see `SessionCheckpoints.make`.
+        """
+        live = await self._sessions.get_live(caller, session_id)
+        self._check_room(caller)
+        owner = live.record.owner
+        self._coming.append(owner)
+        try:
+            checkpoints = self._checkpoints_of(live)
+            record = await checkpoints.make(new_id("chk", self._settings.server_name), name, force=force)
+        finally:
+            self._coming.remove(owner)
+        lost = [str(hindrance) for hindrance in record.lost]
+        self._audit.record("session", "checkpointed", caller.principal, session_id, checkpoint=record.id, lost=lost)
+        return record
+
+    def _check_room(self, caller: Caller) -> None:
+        owners = [owner for owner, checkpoints in self._by_owner() for _ in checkpoints.records] + self._coming
+        most = self._settings.max_checkpoints
+        if not most:
+            raise TooManyCheckpoints("this server keeps no checkpoints; its administrator can set max_checkpoints")
+        if len(owners) >= most:
+            raise TooManyCheckpoints(f"this server keeps at most {most} checkpoints; delete one first")
+        self._admission.check_checkpoint(caller, owners)
+
+    def _by_owner(self) -> list[tuple[str, SessionCheckpoints]]:
+        return [(checkpoints.owner, checkpoints) for checkpoints in self._of_sessions.values()]
+
+    def _checkpoints_of(self, live: LiveSession) -> SessionCheckpoints:
+        session_id = live.record.id
+        if session_id not in self._of_sessions:
+            checkpoints = SessionCheckpoints(
+                live,
+                self._settings.checkpoint_ttl_seconds,
+                self._note_expired,
+                self._files,
+                self._session_files,
+                self._background,
+            )
+            self._of_sessions[session_id] = checkpoints
+            live.on_end(lambda: self._forget(session_id))
+        return self._of_sessions[session_id]
+
+    def _forget(self, session_id: str) -> None:
+        self._of_sessions.pop(session_id).close()
+
+    def pids(self, session_id: str) -> Sequence[int]:
+        """Return the processes of a session's checkpoints."""
+        checkpoints = self._of_sessions.get(session_id)
+        return () if checkpoints is None else checkpoints.pids()
+
+    def _note_expired(self, record: Checkpoint) -> None:
+        self._audit.record("session", "checkpoint_expired", "", record.session_id, checkpoint=record.id)
+
+    async def list(self, caller: Caller, session_id: str) -> Sequence[Checkpoint]:
+        """Return a session's checkpoints, oldest first, with the memory that each takes; see `create`."""
+        checkpoints = self._checkpoints_of(await self._sessions.get_live(caller, session_id))
+        memory = await asyncio.to_thread(lambda: {pid: own_memory_bytes(pid) for pid in checkpoints.pids()})
+        return checkpoints.measured(memory)
+
+    async def delete(self, caller: Caller, session_id: str, checkpoint_id: str) -> None:
+        """Delete a checkpoint; raises `CheckpointNotFound`, and as `create`."""
+        checkpoints = self._checkpoints_of(await self._sessions.get_live(caller, session_id))
+        checkpoints.delete(checkpoint_id)
+        self._audit.record("session", "checkpoint_deleted", caller.principal, session_id, checkpoint=checkpoint_id)
+
+    async def branch(
+        self,
+        caller: Caller,
+        session_id: str,
+        checkpoint_id: str | None = None,
+        count: int = 1,
+        *,
+        same_random: bool = False,
+    ) -> Sequence[Session]:
+        """Make new sessions with the state of a checkpoint, each with a kernel and files of its own.
+
+        Parameters
+        ----------
+        caller : Caller
+            Author of the request, who owns the branches.
+        session_id : str
+            Id of the session.
+        checkpoint_id : str, optional
+            Id of the checkpoint; by default the session as it is now.
+        count : int
+            Number of branches.
+        same_random : bool
+            See `restore`.
+
+        Returns
+        -------
+        sequence of Session
+            The branches; all of them, or none.
+
+        Raises
+        ------
+        SessionNotFound, SessionEnded, CheckpointNotFound
+            If there is no such live session, or checkpoint.
+        TooManySessions, PolicyLimitReached, TooManyKernels
+            If there is no room for all.
+        Conflict, CheckpointUnsupported, CheckpointHindered, CheckpointFailed
+            As `create`.
+        KernelStartFailed
+            If a kernel could not be made.
+        """
+        live = await self._sessions.get_live(caller, session_id)
+        checkpoints = self._checkpoints_of(live)
+        used = checkpoint_id or (await self.create(caller, session_id)).id
+        self._audit.record("session", "branch_asked", caller.principal, session_id, checkpoint=used, count=count)
+        try:
+            work = [
+                self._branch(caller, live, checkpoints, used, number, same_random) for number in range(1, count + 1)
+            ]
+            made = await asyncio.gather(*work, return_exceptions=True)
+        finally:
+            if checkpoint_id is None:
+                with suppress(CheckpointNotFound):
+                    checkpoints.delete(used)
+        errors = [one for one in made if isinstance(one, BaseException)]
+        sessions = [one for one in made if isinstance(one, Session)]
+        if errors:
+            await asyncio.gather(*(self._sessions.end(one.id, "another branch did not start") for one in sessions))
+            raise errors[0]
+        return sessions
+
+    async def _branch(
+        self,
+        caller: Caller,
+        live: LiveSession,
+        checkpoints: SessionCheckpoints,
+        checkpoint_id: str,
+        number: int,
+        same_random: bool,
+    ) -> Session:
+        origin = live.record
+
+        def launch(branch_id: str) -> RestoredLaunch:
+            root = Path(self._settings.work_root).absolute()
+            directories = (str(root / origin.id), str(root / branch_id)) if self._files.are_kept else None
+            return checkpoints.branch_launch(
+                checkpoint_id, same_random=same_random, mark={MARK: branch_id}, directories=directories, to=branch_id
+            )
+
+        request = SessionRequest(
+            origin.kernel_name,
+            name=f"{origin.name or origin.id} branch {number}",
+            metadata=origin.metadata,
+            idle_timeout_seconds=origin.idle_timeout_seconds,
+        )
+        return await self._sessions.create(caller, request, branch=Branch(origin.id, launch))
+
+    async def restore(
+        self, caller: Caller, session_id: str, checkpoint_id: str, *, same_random: bool = False
+    ) -> Session:
+        """Take a session back to a checkpoint, which stays; queued executions end as cancelled.
+
+        Parameters
+        ----------
+        caller : Caller
+            Author of the request.
+        session_id : str
+            Id of the session.
+        checkpoint_id : str
+            Id of the checkpoint.
+        same_random : bool
+            Whether the session draws the random numbers that it would have drawn, instead of others.
+
+        Returns
+        -------
+        Session
+            The session, which has the same id and the same kernel's id.
+
+        Raises
+        ------
+        SessionNotFound, SessionEnded, CheckpointNotFound
+            If there is no such live session, or checkpoint.
+        Conflict
+            If the session runs code.
+        CheckpointFailed
+            If the checkpoint is lost; the session is as before.
+        KernelStartFailed
+            If the kernel could not be made; the session's state is lost.
+        """
+        live = await self._sessions.get_live(caller, session_id)
+        self._audit.record("session", "restore_asked", caller.principal, session_id, checkpoint=checkpoint_id)
+        await self._checkpoints_of(live).restore(checkpoint_id, same_random=same_random)
+        return live.record

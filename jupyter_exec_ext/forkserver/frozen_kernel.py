@@ -1,0 +1,207 @@
+"""Frozen kernel: the process of a checkpoint, from which the kernel is forked again; and where such a process reports.
+
+What it says is as hostile as the code of the kernel. So its process and those that it forks are known by what the
+system says of the sender, and not by their own words.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import struct
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+from ..errors import CheckpointFailed
+from .forked_process import ForkedProcess
+from .forking_process import ForkingProcess, ParentGoneError
+
+_CREDENTIALS = struct.Struct("iII")  # process, user and group
+_MAX_LINE_BYTES = 4096
+_GREETING_SECONDS = 2.0
+_END_SECONDS = 2.0
+
+
+class FrozenKernel(ForkingProcess):
+    """Process of a checkpoint.
+
+    Parameters
+    ----------
+    connection : socket.socket
+        Leads to the process, which ends when this one is closed.
+    pid : int
+        The process.
+    """
+
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self._pid = pid
+        self._pidfd = os.pidfd_open(pid)
+        # Not earlier: another thread may look at it, and the number may be another process's by then.
+        weakref.finalize(self, os.close, self._pidfd)
+        super().__init__(connection, connection.makefile("rb"))
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return self._pid
+
+    def fork(self, descriptors: Sequence[int]) -> ForkedProcess:
+        """Fork a kernel, which then waits to be told what it is to be.
+
+        Raises
+        ------
+        CheckpointFailed
+            If the process has ended or does not answer; it is of no use any more.
+        OSError
+            If there can be no further process.
+        """
+        try:
+            process = super().fork(descriptors)
+            with ExitStack() as undo:
+                undo.callback(process.channel.close)
+                process.channel.settimeout(_GREETING_SECONDS)
+                process.pid = _sender_of_greeting(process.channel)
+                undo.pop_all()
+        except (ParentGoneError, TimeoutError, ConnectionError):
+            self.end()
+            raise CheckpointFailed("the checkpoint is lost: its process has ended, or does not answer") from None
+        return process
+
+    @property
+    def _answer_seconds(self) -> float:
+        return _GREETING_SECONDS
+
+    def _make_channel(self) -> tuple[socket.socket, socket.socket]:
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        return ours, theirs
+
+    def end(self) -> None:
+        """Kill the process; kernels that were forked from it live on."""
+        self._retired = True
+        self._kill()
+
+    def _has_ended(self) -> bool:
+        return self._ends_within(0.0)
+
+    def _ends_within(self, seconds: float) -> bool:
+        poll = select.poll()  # not `select`: the server may have thousands of descriptors
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
+
+    def _kill(self) -> None:
+        with suppress(OSError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+
+    def _wait(self) -> None:
+        self._ends_within(_END_SECONDS)
+        with suppress(OSError):  # a server that is the first process of its system gets the orphans
+            os.waitpid(self._pid, os.WNOHANG)
+
+
+def _sender_of_greeting(channel: socket.socket) -> int:
+    """Return the process that has sent a byte, as the system says."""
+    byte, ancillary, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            pid: int = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])[0]
+            if byte and pid > 0:  # there are credentials with a channel that was closed, too: of process 0
+                return pid
+    raise ConnectionError("the channel was closed")
+
+
+class FrozenKernelListener:
+    """Socket on which the server waits for the process of a checkpoint.
+
+    Parameters
+    ----------
+    path : Path
+        Where it is to be.
+
+    Raises
+    ------
+    OSError
+        If there can be no socket.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with ExitStack() as undo:
+            self._socket = undo.enter_context(socket.socket(socket.AF_UNIX))
+            directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
+            try:
+                # By the number of its directory: the path may be too long for a socket.
+                self._socket.bind(f"/proc/self/fd/{directory}/{path.name}")
+            finally:
+                os.close(directory)
+            undo.callback(path.unlink, missing_ok=True)
+            os.chmod(path, 0o600)
+            self._socket.listen(1)
+            undo.pop_all()
+
+    def close(self) -> None:
+        """Close the socket, and remove its file."""
+        self._socket.close()
+        self._path.unlink(missing_ok=True)
+
+    def accept(self, nonce: str, seconds: float) -> FrozenKernel:
+        """Wait for the process of a checkpoint; blocks.
+
+        Parameters
+        ----------
+        nonce : str
+            What the process says first. Another one may come late, of a request that was given up.
+        seconds : float
+            Timeout.
+
+        Raises
+        ------
+        TimeoutError
+            If it does not come.
+        CheckpointFailed
+            With the kernel's reason, if there is none.
+        """
+        give_up_at = time.monotonic() + seconds
+        while True:
+            self._socket.settimeout(max(0.001, give_up_at - time.monotonic()))
+            connection, _ = self._socket.accept()
+            with ExitStack() as undo:
+                undo.callback(connection.close)
+                said = _first_line(connection, give_up_at)
+                if said.get("nonce") != nonce:
+                    continue
+                if "problem" in said:
+                    raise CheckpointFailed(str(said["problem"]))
+                credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+                connection.settimeout(None)
+                try:
+                    frozen = FrozenKernel(connection, _CREDENTIALS.unpack(credentials)[0])
+                except OSError as error:
+                    raise CheckpointFailed(f"the checkpoint's process has ended at once: {error}") from error
+                undo.pop_all()
+            return frozen
+
+
+def _first_line(connection: socket.socket, give_up_at: float) -> dict[str, Any]:
+    line = b""
+    while not line.endswith(b"\n"):
+        connection.settimeout(max(0.001, give_up_at - time.monotonic()))
+        # One byte a call: what follows is for another reader.
+        byte = connection.recv(1)
+        line += byte
+        if not byte or len(line) > _MAX_LINE_BYTES:
+            raise CheckpointFailed("the checkpoint's process has ended, or says something else than it should")
+    try:
+        said = json.loads(line)
+    except (ValueError, RecursionError):
+        said = None
+    if not isinstance(said, dict):
+        raise CheckpointFailed("the checkpoint's process says something else than it should")
+    return said

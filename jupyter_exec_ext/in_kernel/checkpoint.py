@@ -1,0 +1,181 @@
+"""Checkpoints of a live IPython kernel: frozen children, from which the kernel can be made again.
+
+A checkpoint is a child of the kernel that waits. It shares the kernel's memory until one of the two writes to it, and
+has none of its sockets. For each request of the server it forks, and its child makes itself a kernel around the same
+shell: with new sockets, threads and streams, and with all variables as they were.
+
+Read by ``protocol/checkpoint_requests.py``, on Linux alone. A kernel's environment need not have our package, and its
+Python and ipykernel may be older. ``frozen_process.py``, ``restored_kernel.py`` and ``hindrances.py`` have its parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import importlib
+import io
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+import warnings
+import weakref
+from typing import Any
+
+from IPython import get_ipython
+
+frozen_process: Any = importlib.import_module("jupyter_exec_frozen_process")
+hindrances: Any = importlib.import_module("jupyter_exec_hindrances")
+restored_kernel: Any = importlib.import_module("jupyter_exec_restored_kernel")
+
+_NO_FORK_WARNING = ("ignore", None, DeprecationWarning, None, 0)
+_FORK_SECONDS = 1.5  # the server waits for 2
+#: The descriptor of the last checkpoint's process.
+_last: list[int] = []
+#: Not empty if this program has taken the present objects from the garbage collector.
+_frozen_here: list[bool] = []
+# Files that were found open before: the garbage collector does not list what it leaves alone.
+_files: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def take(address: str, nonce: str, *, force: bool) -> str:
+    """Make a checkpoint soon, when the present request has been answered; called in the kernel's main thread.
+
+    Parameters
+    ----------
+    address : str
+        The Unix socket on which the server waits for the checkpoint's process.
+    nonce : str
+        What the process says first.
+    force : bool
+        Whether to make it although something cannot be taken along.
+
+    Returns
+    -------
+    str
+        In JSON, what cannot be taken along: a list of pairs of a kind and a name.
+    """
+    found = hindrances.find(get_ipython().kernel)
+    if force or not found:
+        # From the loop itself: each life of the kernel adds to the stack, and this adds least. In this context, since
+        # code may have set things in it, such as the precision of `decimal`.
+        asyncio.get_running_loop().call_soon(_fork, address, nonce)
+    return json.dumps(found)
+
+
+def forget() -> None:
+    """Note that there are no checkpoints any more: the garbage collector may look at everything again."""
+    if _frozen_here:
+        _frozen_here.clear()
+        gc.unfreeze()
+
+
+def abandon() -> None:
+    """Kill the process of the last checkpoint, which has not answered the server."""
+    with contextlib.suppress(OSError):
+        signal.pidfd_send_signal(_last.pop(), signal.SIGKILL)
+
+
+def _fork(address: str, nonce: str) -> None:
+    """Fork a frozen child, which is no child of the kernel: what waits for children must not find it."""
+    streams: list[Any] = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
+    for stream in streams:
+        with contextlib.suppress(Exception):  # code may have put anything there
+            stream.flush()
+    _flush_files()
+    hindrances.note_pools()
+    loop = asyncio.get_running_loop()
+    if not gc.get_freeze_count():  # a forked kernel has what it shares with others frozen already
+        _frozen_here.append(True)
+        gc.freeze()  # a collection would write to all objects, and so end the sharing of their memory
+    drawn = _random_states()
+    told, telling = os.pipe()
+    # Inserted, and not added: adding makes Python forget which warnings it has shown.
+    filters: Any = warnings.filters
+    filters.insert(0, _NO_FORK_WARNING)
+    try:
+        between = os.fork()
+        if not between:
+            _fork_again(address, nonce, telling, (loop, drawn))
+    except Exception as error:  # a hook of the user's, perhaps
+        _report_problem(address, nonce, f"its process could not be forked: {type(error).__name__}: {error}")
+        os.close(told)
+        return
+    finally:
+        _remove_filter()
+        os.close(telling)
+    _await_child(address, nonce, between, told)
+
+
+def _remove_filter() -> None:
+    filters: Any = warnings.filters
+    if _NO_FORK_WARNING in filters:
+        filters.remove(_NO_FORK_WARNING)
+
+
+def _flush_files() -> None:
+    """Write what open files have in memory: both processes have it after the fork, and would both write it."""
+    _files.update(thing for thing in gc.get_objects() if isinstance(thing, io.IOBase))
+    for file in list(_files):
+        with contextlib.suppress(Exception):  # what it writes to may be anything
+            file.flush()
+
+
+def _await_child(address: str, nonce: str, between: int, told: int) -> None:
+    """Wait until a child has forked the frozen process, and note which it is; a child that hangs is killed."""
+    poll = select.poll()
+    poll.register(told, select.POLLIN)
+    number = os.read(told, 8) if poll.poll(_FORK_SECONDS * 1000) else b""
+    os.close(told)
+    while _last:
+        os.close(_last.pop())
+    if number:
+        with contextlib.suppress(OSError):  # it has ended already
+            _last.append(os.pidfd_open(int.from_bytes(number, "little")))
+    else:
+        os.kill(between, signal.SIGKILL)
+        _report_problem(address, nonce, f"its process did not begin within {_FORK_SECONDS:g} s, and was killed")
+    with contextlib.suppress(ChildProcessError):  # where code has told the system to ignore the ends of children
+        os.waitpid(between, 0)
+
+
+def _fork_again(address: str, nonce: str, telling: int, before: tuple[Any, dict[str, Any]]) -> None:
+    status = 1
+    try:
+        frozen = os.fork()
+        if frozen:
+            os.write(telling, frozen.to_bytes(8, "little"))
+            status = 0
+        else:
+            _remove_filter()
+            told, channel = frozen_process.be_frozen(address, nonce)
+            # From here on, this is a child of the frozen process.
+            restored_kernel.be_kernel(told, channel, *before)
+            raise SystemExit(0)  # the interpreter ends as it would have ended after the kernel's first life
+    except SystemExit:
+        raise
+    except BaseException:
+        with contextlib.suppress(Exception):
+            os.write(2, traceback.format_exc().encode(errors="replace"))
+    os._exit(status)
+
+
+def _report_problem(address: str, nonce: str, problem: str) -> None:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as control:
+        frozen_process.connect(control, address)
+        control.sendall(json.dumps({"nonce": nonce, "problem": problem}).encode() + b"\n")
+
+
+def _random_states() -> dict[str, Any]:
+    """Return the states of the global random generators; Python seeds its own anew in each fork."""
+    random, numpy_random = sys.modules.get("random"), sys.modules.get("numpy.random")
+    states: dict[str, Any] = {}
+    if random is not None:
+        states["random"] = random.getstate()
+    if numpy_random is not None:
+        states["numpy.random"] = numpy_random.get_state()
+    return states

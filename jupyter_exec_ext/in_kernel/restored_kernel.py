@@ -1,0 +1,194 @@
+"""Kernel that comes of a checkpoint: a new IPython kernel around the shell that was there before.
+
+It has sockets, threads and streams of its own. Objects that code may have references to, such as the kernel, the
+streams and the event loop, are made anew in place.
+
+Read by ``protocol/checkpoint_requests.py``, on Linux alone; see ``checkpoint.py``. Versions of IPython and ipykernel
+differ in some of what is looked for here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import importlib
+import io
+import logging
+import os
+import socket
+import sys
+import threading
+import traceback
+from typing import Any
+
+import tornado.ioloop
+import zmq
+from ipykernel.iostream import OutStream
+from IPython import get_ipython
+
+bounded_output: Any = importlib.import_module("jupyter_exec_bounded_output")
+hindrances: Any = importlib.import_module("jupyter_exec_hindrances")
+requests: Any = importlib.import_module("jupyter_exec_fork_requests")
+
+_PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+# Bytes that a kernel sends when it is ready. The second means that it also waits for its readers.
+_BOUND, _WAITS = b"b", b"w"
+# What a process must not close, since closing it would change what the kernel itself still uses.
+_kept: list[Any] = []
+_streams: dict[str, Any] = {}
+#: How deep the stack was at the beginning of each life.
+_depths: list[int] = []
+
+
+def be_kernel(told: dict[str, Any], channel: socket.socket, loop: Any, drawn: dict[str, Any]) -> None:
+    """Be a kernel around the shell that was there before, until it is shut down."""
+    shell = get_ipython()
+    old, application = shell.kernel, shell.kernel.parent
+    _renew_event_loop(loop)
+    hindrances.revive_pools()
+    streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
+    _streams.update(_output_streams(old))
+    sys.stdout, sys.stderr, sys.displayhook = sys.__stdout__, sys.__stderr__, sys.__displayhook__
+    _renew_history(shell.history_manager)
+    _kept.append(old.iopub_thread.socket)
+    old.iopub_thread.socket = None  # whoever still has the thread sends nothing by it
+    type(old).clear_instance()
+    waits = _make_sockets(application, told)
+    kernel = application.kernel
+    shell.parent = shell.kernel = kernel
+    # The old hook and traps may be in use: a request was being answered when the process was forked.
+    shell.display_trap.hook, shell.display_trap._nested_level = shell.displayhook, 0
+    # Objects of the user, such as widgets and handlers of logs, have references to the old ones.
+    old.__dict__ = kernel.__dict__
+    bounded_output.bound_streams(kernel)
+    publish = getattr(shell, "publish_output_by_descriptor", None)  # of ``unattended.py``
+    if publish is not None:
+        publish()
+    sys.stdout, sys.stderr = streams["stdout"], streams["stderr"]
+    # Last: to make sockets at random ports has drawn some.
+    if told["same_random"]:
+        for name, state in drawn.items():
+            (sys.modules[name].setstate if name == "random" else sys.modules[name].set_state)(state)
+    else:
+        requests.reseed_random_generators()
+    channel.send(_WAITS if waits else _BOUND)
+    _keep_room_on_stack()
+    application.start()
+
+
+def _keep_room_on_stack() -> None:
+    """Raise the limit of recursion by what the stack has grown in this life, so that code has as much as before."""
+    depth = len(traceback.extract_stack())
+    sys.setrecursionlimit(sys.getrecursionlimit() + depth - (_depths[-1] if _depths else 0))
+    _depths.append(depth)
+
+
+def _renew_event_loop(loop: Any) -> None:
+    """Make the main event loop anew in place: locks, queues and futures of code belong to it."""
+    asyncio._set_running_loop(None)
+    zmq.Context._instance = None  # that of `zmq.Context.instance()`, whose threads are in the other process
+    if not isinstance(loop, asyncio.SelectorEventLoop):
+        asyncio.set_event_loop(asyncio.new_event_loop())
+        return
+    before: Any = dict(loop.__dict__)
+    # Never closed: others may have the same numbers by then.
+    _kept.extend([before.get("_selector"), before.get("_ssock"), before.get("_csock")])
+    loop.__dict__.clear()
+    loop.__init__()  # type: ignore[misc]  # of an object that is there already
+    for name in ("_default_executor", "_exception_handler", "_task_factory", "_debug", "slow_callback_duration"):
+        if name in before:
+            setattr(loop, name, before[name])
+    asyncio.set_event_loop(loop)
+    # Tornado's wrapper has what was read from before.
+    tornado.ioloop.IOLoop._ioloop_for_asyncio.pop(loop, None)
+    for number, handle in before.get("_signal_handlers", {}).items():
+        loop.add_signal_handler(number, handle._callback, *handle._args)
+
+
+def _output_streams(kernel: Any) -> dict[str, Any]:
+    """Return the streams that publish what is printed, by their names."""
+    candidates = [sys.stdout, sys.stderr, getattr(kernel, "_stdout", None), getattr(kernel, "_stderr", None)]
+    return {stream.name: stream for stream in candidates if isinstance(stream, OutStream)}
+
+
+def renewed_stream(session: Any, thread: Any, name: str, **options: Any) -> Any:
+    """Return a kernel's stream of this name, made anew in place: code may have references to it."""
+    stream = _streams.get(name)
+    if stream is None:
+        return OutStream(session, thread, name, **options)
+    # It has the number of a descriptor that another file has, too; closed twice, it would be somebody else's.
+    _kept.append(stream.echo)
+    stream.__dict__.clear()
+    stream.__init__(session, thread, name, **options)
+    return stream
+
+
+def _make_sockets(application: Any, told: dict[str, Any]) -> bool:
+    """Have ipykernel's application make sockets, streams and a kernel; return whether the kernel waits for readers."""
+    limit, waits = told["max_unsent_messages"], False
+    bind = application._try_bind_socket
+
+    def bind_waiting(sock: Any, port: int) -> Any:
+        nonlocal waits
+        if limit and sock.type in (zmq.PUB, zmq.XPUB):
+            sock.setsockopt(zmq.XPUB_NODROP, 1)
+            sock.setsockopt(zmq.SNDHWM, limit)
+            waits = True
+        return bind(sock, port)
+
+    replaced = {
+        "_try_bind_socket": bind_waiting,
+        "patch_io": lambda: None,  # it is done once for a process
+        "announce": lambda said: None,  # of a forked kernel; it announced its first life
+    }
+    application.context = application.poller = None
+    application.connection_file = told["connection_file"]
+    for name in _PORTS:
+        setattr(application, name, 0)  # as the connection file has them
+    application.made_shell = None
+    stream_class, application.outstream_class = application.outstream_class, f"{__name__}.{renewed_stream.__name__}"
+    application.session.pid = os.getpid()  # it sends nothing for another process
+    atexit.unregister(application.close)
+    _log_to_stderr(application.log)
+    application.__dict__.update(replaced)
+    try:
+        for step in ("connection_file", "sockets", "heartbeat"):
+            getattr(application, f"init_{step}")()
+        application.write_connection_file()
+        for step in ("io", "signal", "kernel"):
+            getattr(application, f"init_{step}")()
+    finally:
+        application.outstream_class = stream_class
+        for name in replaced:
+            del application.__dict__[name]
+    return waits
+
+
+def _log_to_stderr(log: Any) -> None:
+    """Have the kernel's own log written to the new standard error; ipykernel moves it on from there."""
+    for handler in log.handlers:
+        if type(handler) is logging.StreamHandler and isinstance(handler.stream, io.TextIOWrapper):
+            _kept.append(handler.stream)
+            handler.stream = sys.__stderr__
+
+
+def _renew_history(manager: Any) -> None:
+    """Open the history's database anew, for a session of its own; the lists that code can see stay."""
+    if not getattr(manager, "enabled", False) or str(manager.hist_file) == ":memory:":
+        return
+    # Closing a database that another process has opened could remove what that one still needs.
+    _kept.append(manager.db)
+    finalizer = getattr(manager, "_finalizer", None)
+    if finalizer is not None:
+        finalizer.detach()
+    thread = getattr(manager, "save_thread", None)
+    if thread is not None:
+        atexit.unregister(thread.stop)
+        _kept.append(getattr(thread, "db", None))
+        thread._stop_now = thread._stopped = True
+    manager.db_input_cache_lock, manager.db_output_cache_lock = threading.Lock(), threading.Lock()
+    manager.init_db()
+    manager.new_session()
+    if thread is not None:
+        manager.save_thread = type(thread)(manager)
+        manager.save_thread.start()
