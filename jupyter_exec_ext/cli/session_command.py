@@ -14,6 +14,7 @@ from ..client.durations import duration_or_never
 from ..client.local_files import Progress
 from ..models import Session
 from ..protocol.records_json import to_json
+from .checkpoint_actions import add_checkpoint_actions
 from .common_options import add_command, add_command_group, add_isolation_option, add_json_option, print_json
 from .listening_port import port_number
 from .messages import print_message
@@ -75,6 +76,7 @@ def add_session_command(commands: Any) -> None:
     install = add_command(actions, "install", "install packages for a session alone, until it ends", install_packages)
     install.add_argument("id", metavar="SESSION", help=_SESSION_HELP)
     install.add_argument("packages", nargs="+", metavar="PACKAGE", help="requirement, such as pandas or 'pandas==2.2'")
+    add_checkpoint_actions(actions, _SESSION_HELP)
     for action in (stop, interrupt):
         action.add_argument("ids", nargs="+", metavar="ID", help=_SESSION_HELP)
     for action in (listing, start, port, network):

@@ -1,4 +1,4 @@
-"""Short ids: find a session by its name or the start of its id, and an execution by the start of its id."""
+"""Short ids: find a session or checkpoint by its name or the start of its id, and an execution by the latter."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 from ..client.sync.client import ExecClient
 from ..client.sync.execution_handle import ExecutionHandle
 from ..client.sync.session import ExecSession
-from ..errors import ExecutionNotFound, SessionNotFound
-from ..models import SessionState
+from ..errors import CheckpointNotFound, ExecutionNotFound, SessionNotFound
+from ..models import Checkpoint, SessionState
 from ..protocol.record_ids import parse_id
 from .messages import UsageError
 from .terminal_text import printable
 
-_SESSION, _EXECUTION = "ses_", "exe_"
+_SESSION, _EXECUTION, _CHECKPOINT = "ses_", "exe_", "chk_"
 _MAX_CANDIDATES = 5
 _LEAST_DIGITS = 2
 # The API lists the executions of one session; older sessions need the whole id.
@@ -71,6 +71,28 @@ def find_execution(client: ExecClient, text: str) -> ExecutionHandle:
         return client.get_execution(_only(text, dict.fromkeys(found, "")))
     raise ExecutionNotFound(
         f"there is no execution {text!r} in your newest sessions{_guess(text, ids) or ';'} write its whole id"
+    )
+
+
+def find_checkpoint(session: ExecSession, text: str) -> Checkpoint:
+    """Return the checkpoint of a session with this name, id, or start of an id, with or without ``chk_``.
+
+    Raises
+    ------
+    CheckpointNotFound
+        If there is none; the message suggests a similar one.
+    UsageError
+        If several match; the message lists them.
+    """
+    checkpoints = {checkpoint.id: checkpoint for checkpoint in session.checkpoints()}
+    names = {checkpoint.id: checkpoint.name for checkpoint in checkpoints.values()}
+    found = [checkpoint_id for checkpoint_id, name in names.items() if name and name == text]
+    found = found or matching_ids(text, names, _CHECKPOINT)
+    if found:
+        return checkpoints[_only(text, {checkpoint_id: names[checkpoint_id] for checkpoint_id in found})]
+    guess = _guess(text, [*names, *filter(None, names.values())]) or ";"
+    raise CheckpointNotFound(
+        f"there is no checkpoint {text!r} of the session{guess} 'jupyter exec session checkpoints' lists them"
     )
 
 

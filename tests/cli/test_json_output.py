@@ -39,6 +39,17 @@ def array(items: Any) -> dict[str, Any]:
 
 
 SESSION = record(id=TEXT, name=TEXT, state=TEXT, kernel_name=TEXT, isolation=TEXT, last_activity_at=TIME)
+CHECKPOINT = only(
+    id=TEXT,
+    session_id=TEXT,
+    name=TEXT,
+    created_at=TIME,
+    automatic=FLAG,
+    after=TEXT_OR_NULL,
+    files=FLAG,
+    lost={"type": "array", "items": only(kind=TEXT, name=TEXT)},
+    memory_bytes={"type": ["number", "null"]},
+)
 FILE = record(path=TEXT, size_bytes=NUMBER, mtime=TIME)
 TOKEN = record(id=TEXT, name=TEXT, scopes=array(TEXT), policy=TEXT, expires_at=TIME)
 ISSUED = record(token=TEXT)
@@ -77,6 +88,11 @@ SHAPES = {
         allowed=array(TEXT),
         requests=array(record(at=TIME, host=TEXT, port=NUMBER, verdict=TEXT)),
     ),
+    "session checkpoint": CHECKPOINT,
+    "session checkpoints": only(checkpoints=array(CHECKPOINT)),
+    "session restore": SESSION
+    | record(restores=array(only(checkpoint=TEXT, at=TIME, after=TEXT_OR_NULL, before=TEXT_OR_NULL))),
+    "session branch": only(sessions=array(record(id=TEXT, name=TEXT, branch_of=TEXT))),
     "execution list": only(executions=array(RUN)),
     "execution search": only(
         found=array(only(execution=RUN, owner=TEXT, session_name=TEXT, token_name=TEXT)), complete=FLAG
@@ -163,6 +179,19 @@ def test_sessions_and_files(commands: Commands, tmp_path: Path) -> None:
         assert commands("file download", "mine", "in.txt", "out.txt") == {"path": "out.txt"}
     finally:
         assert main(["session", "stop", session["id"], *commands._where]) == 0
+
+
+@on_one_host
+def test_checkpoints(commands: Commands, token_host: Host) -> None:
+    with ExecClient(token_host.info) as client, client.session(name="kept"):
+        made = commands("session checkpoint", "kept", "first")
+        [listed] = commands("session checkpoints", "kept")["checkpoints"]
+        assert (made["name"], listed["id"], listed["memory_bytes"] > 0) == ("first", made["id"], True)
+        [restore] = commands("session restore", "kept", "first")["restores"]
+        assert restore["checkpoint"] == made["id"]
+        branches = commands("session branch", "kept", "--checkpoint", "first", "--count", "2")["sessions"]
+        assert [branch["name"] for branch in branches] == ["kept branch 1", "kept branch 2"]
+        assert main(["session", "stop", *(branch["id"] for branch in branches), *commands._where]) == 0
 
 
 @on_one_host
