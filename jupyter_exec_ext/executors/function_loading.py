@@ -7,6 +7,7 @@ import inspect
 import keyword
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from string import Template
 from typing import Protocol
 
@@ -151,6 +152,11 @@ class LoadedFunctions:
     def forget(self) -> None:
         """Load the functions again before the next run: the session's kernel is another one."""
         self._loaded = None
+
+    def note_restored(self, session: object, kernel_starts: int) -> None:
+        """Note that the session's kernel was made again from a checkpoint that has the functions."""
+        if self._loaded is not None and self._loaded[0] is session:
+            self._loaded = session, replace(self._loaded[1], kernel_starts=kernel_starts)
 
     def note_on(self, session: object, execution: Execution) -> str | None:
         """Return a note for the model if a run failed in a fresh kernel, which lacks the functions.

@@ -27,6 +27,7 @@ from .code_blocks import CODE_WRITER_SYSTEM_MESSAGE, CodeBlock, IPythonCodeResul
 from .code_results import ResultCollector, TextOptions
 from .function_loading import FUNCTION_PROMPT_TEMPLATE, FunctionsModule, LoadedFunctions
 from .function_sources import AnyFunction
+from .rollback import Rollback
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -73,6 +74,10 @@ class ExecutorOptions(TypedDict, total=False):
     packages : sequence of str
         Requirements, such as ``pandas==2.2``, that are installed before anything else; none by default. On servers with
         this package they are the session's own. A token's policy has to allow that (`packages`).
+    rollback_on_error : bool
+        Whether the session goes back to its state before a block if that block fails, with a line in the output. False
+        by default. Only servers with this package have the checkpoints that it needs. Blocks of several threads then
+        run one after the other.
     """
 
     functions: Sequence[AnyFunction]
@@ -82,6 +87,7 @@ class ExecutorOptions(TypedDict, total=False):
     on_state_lost: OnStateLost
     silence_pip: bool
     packages: Sequence[str]
+    rollback_on_error: bool
 
 
 class CodeSession(Protocol):
@@ -115,7 +121,7 @@ class StatefulCodeExecutor(ABC):
         Run time of one code block in seconds, at least 1. Code that takes longer is stopped.
     output_dir : Path or str
         Directory for images and HTML pages; must exist.
-    functions, functions_module, max_text_chars, ansi, on_state_lost, silence_pip, packages
+    functions, functions_module, max_text_chars, ansi, on_state_lost, silence_pip, packages, rollback_on_error
         See `ExecutorOptions`.
 
     Raises
@@ -140,6 +146,7 @@ class StatefulCodeExecutor(ABC):
         on_state_lost: OnStateLost = "fail",
         silence_pip: bool = True,
         packages: Sequence[str] = (),
+        rollback_on_error: bool = False,
     ) -> None:
         if timeout < 1:
             raise ValueError("Timeout must be greater than or equal to 1.")
@@ -154,6 +161,7 @@ class StatefulCodeExecutor(ABC):
         self._silence_pip = silence_pip
         self._packages = [packages] if isinstance(packages, str) else list(packages)
         self._functions = LoadedFunctions(FunctionsModule(functions, functions_module), float(timeout))
+        self._rollback = Rollback(is_enabled=rollback_on_error)
         self._replacing = ProcessLock()
         self._stopped = False
 
@@ -164,6 +172,7 @@ class StatefulCodeExecutor(ABC):
             self._session = self._open_with_packages()
             undo.callback(self._close_session_quietly)
             self._functions.ensure(self._session)
+            self._rollback.require(self._session)
             undo.pop_all()
 
     def _open_with_packages(self) -> CodeSession:
@@ -270,7 +279,9 @@ class StatefulCodeExecutor(ABC):
         collector = ResultCollector(self._output_dir, self._text_options)
         exit_code = 0
         for block in code_blocks:
-            if not self._run_block(block, collector):
+            with self._rollback.one_block():
+                is_done = self._run_block(block, collector)
+            if not is_done:
                 exit_code = 1
                 break
         return IPythonCodeResult(exit_code, collector.text, collector.files)
@@ -281,6 +292,7 @@ class StatefulCodeExecutor(ABC):
         session = self._session  # another thread may replace it meanwhile
         try:
             self._functions.ensure(session)
+            self._rollback.mark(session)
             execution = session.run(code, timeout_seconds=float(self._timeout), language=language)
         except REFUSALS as error:
             collector.note(f"Not run: {error.message}")
@@ -293,6 +305,8 @@ class StatefulCodeExecutor(ABC):
         collector.add(execution)
         note = self._functions.note_on(session, execution)
         if note is not None:
+            collector.note(note)
+        if note := self._rollback.undo(execution, self._functions):
             collector.note(note)
         if execution.session_state_lost is not None and self._on_state_lost == "fail":
             return False

@@ -34,6 +34,12 @@ PAGES = {
     "docs/executors/results.md": with_session(
         "True\n42\n42\nworking\n", "plot.svg\n", "ZeroDivisionError", "no-such-kernel"
     ),
+    "docs/howto/checkpoints.md": with_session(
+        "[3, 1, 2] first\n",
+        "NameError [3, 1, 2]\n",
+        "[3, 1, 2] [1, 2, 3] [2, 1, 3]\n",
+        "0 x *= 3 -7.0\n1 x *= 3 -1.0\n2 x += 1 0.0\n10\n",
+    ),
     "docs/executors/files.md": with_session("['answer.txt']\n"),
     "docs/executors/tokens.md": Page(the_servers_token, HERE, _OWNER, is_preamble_shown=True, prints=("report agent",)),
     "docs/executors/connect.md": alone("20\n", "2\n"),
