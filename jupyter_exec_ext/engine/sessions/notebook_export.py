@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from ...auth.caller import Caller
 from ...errors import Conflict, ExecutionNotFound
 from ...models import Execution, Session
+from ...protocol.history_lines import current_line
 from ...protocol.large_values import collect, encode_in_pieces
 from ...protocol.notebook_format import NOTEBOOK_END, cells_of, notebook_start
 from ..concurrency import FairTurns
@@ -34,7 +35,7 @@ class NotebookExporter:
         self._turns = FairTurns(per_key=CELLS_AT_ONCE)
 
     async def export(self, caller: Caller, session_id: str) -> NotebookExport:
-        """Return a session's notebook, ready to be written.
+        """Return a session's notebook, ready to be written: of what has led to its present state.
 
         Raises
         ------
@@ -42,7 +43,8 @@ class NotebookExporter:
             If there is none that the caller may see.
         """
         session = await self._sessions.get(caller, session_id)
-        cells = await self._executions.list_ids(session_id, _MAX_CELLS)
+        executions = await self._executions.list_ids(session_id, _MAX_CELLS)
+        cells = current_line(executions, session.restores)
         names = {spec.name: spec.display_name for spec in await self._host.kernelspecs()}
         display_name = names.get(session.kernel_name, session.kernel_name)
         return NotebookExport(session, display_name, cells, self._executions, caller, self._turns)

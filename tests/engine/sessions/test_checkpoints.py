@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -228,6 +229,16 @@ async def test_nothing_is_left_of_a_session_with_checkpoints(make_engine: Make) 
         gc.collect()
         descriptors.append(len(os.listdir("/proc/self/fd")))
     await until(lambda: len(os.listdir("/proc/self/fd")) <= descriptors[0])
+
+
+async def test_a_notebook_has_what_has_led_to_the_present_state(engine: ExecEngine) -> None:
+    session_id = await new_session(engine, "x = 1")
+    checkpoint = await engine.checkpoints.create(ME, session_id)
+    await printed(engine, session_id, "x = 'left'")
+    await engine.checkpoints.restore(ME, session_id, checkpoint.id)
+    await printed(engine, session_id, "x += 1")
+    notebook = json.loads(await (await engine.notebook(ME, session_id)).collect())
+    assert [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"] == ["x = 1", "x += 1"]
 
 
 async def test_memory_of_a_session_has_its_checkpoints(engine: ExecEngine) -> None:
