@@ -69,7 +69,10 @@ def make_tool_defaults(kernel_name: str | None, timeout_seconds: float | None, s
     kernel = {"kernel_name": kernel_name} if kernel_name is not None else {}
     session = {"session": session_id} if session_id is not None else {}
     timeout = {"timeout_seconds": timeout_seconds} if timeout_seconds is not None else {}
-    in_session = ("interrupt_session", "restart_session", "list_files", "read_file", "write_file")
+    in_session = (
+        *("interrupt_session", "restart_session", "checkpoint_session", "restore_session", "branch_session"),
+        *("list_files", "read_file", "write_file"),
+    )
     return {
         "execute_code": {**kernel, **session, **timeout},
         "start_session": kernel,

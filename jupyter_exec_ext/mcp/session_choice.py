@@ -116,17 +116,22 @@ async def make_session(call: ToolCall, kernel_name: str = "", name: str = "") ->
         await call.engine.sessions.end(idle.id, "a newer session of its MCP client took its place")
         notes = (f"The session {idle.id}, which was idle longest, has ended to make room for this one.",)
         session = await call.engine.create_session(call.caller, request)
+    await end_with_client(call, session.id)
+    return session, notes
+
+
+async def end_with_client(call: ToolCall, session_id: str) -> None:
+    """Have a session that was made for a call end with the call's client; at once if the client is gone."""
     lease, is_gone = call.request.lease, False
     if lease is not None:
-        lease.sessions.append(session.id)
+        lease.sessions.append(session_id)
         is_gone = lease.is_over
     elif call.client is not None:
-        _keep_for_client(call.engine, call.client, session.id)
+        _keep_for_client(call.engine, call.client, session_id)
     else:
         is_gone = call.request.handler.is_abandoned
     if is_gone:
-        await call.engine.sessions.end(session.id, "its MCP client was gone")  # and will never know the session's id
-    return session, notes
+        await call.engine.sessions.end(session_id, "its MCP client was gone")  # and will never know the session's id
 
 
 def _keep_for_client(engine: ExecEngine, client: HandshakeSession, session_id: str) -> None:

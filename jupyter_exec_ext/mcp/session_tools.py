@@ -79,7 +79,7 @@ class SessionResult(BaseModel):
 
 
 class SessionsResult(BaseModel):
-    """Structured content of `list_sessions`."""
+    """Structured content of `list_sessions` and `branch_session`."""
 
     sessions: list[SessionResult]
 
@@ -101,7 +101,7 @@ async def start_session(call: ToolCall, arguments: StartSessionArguments) -> Cal
     except BaseException:  # also if cancelled: the client would not know of the session
         call.engine.background.start(call.engine.sessions.end(session.id, "its packages could not be installed"))
         raise
-    return _described(session, notes)
+    return describe_session(session, notes)
 
 
 async def _install(call: ToolCall, session_id: str, packages: Sequence[str]) -> None:
@@ -120,14 +120,20 @@ async def _install(call: ToolCall, session_id: str, packages: Sequence[str]) -> 
         raise Conflict(f"the packages were not installed: {record.text[-_MAX_MESSAGE_CHARACTERS:]}")
 
 
-def _described(session: Session, notes: Sequence[str] = ()) -> CallToolResult:
+def describe_session(session: Session, notes: Sequence[str] = ()) -> CallToolResult:
+    """Return the result of a tool that describes one session, with notes for the model."""
     found = SessionResult.of(session)
     return make_result(found, [TextContent(text=text) for text in (found.to_text(), *notes)])
 
 
 async def list_sessions(call: ToolCall, arguments: NoArguments) -> CallToolResult:
     """List the caller's sessions."""
-    found = [SessionResult.of(session) for session in await call.engine.list_sessions(call.caller)]
+    return describe_sessions(await call.engine.list_sessions(call.caller))
+
+
+def describe_sessions(sessions: Sequence[Session]) -> CallToolResult:
+    """Return the result of a tool that describes sessions, one a line."""
+    found = [SessionResult.of(session) for session in sessions]
     text = "\n".join(session.to_text() for session in found) or "(no sessions)"
     return make_result(SessionsResult(sessions=found), [TextContent(text=text)])
 
@@ -142,9 +148,11 @@ async def end_session(call: ToolCall, arguments: EndSessionArguments) -> CallToo
 
 async def interrupt_session(call: ToolCall, arguments: SessionArguments) -> CallToolResult:
     """Interrupt a session's running code."""
-    return _described(await call.engine.interrupt_session(call.caller, find_named_session(call, arguments.session)))
+    return describe_session(
+        await call.engine.interrupt_session(call.caller, find_named_session(call, arguments.session))
+    )
 
 
 async def restart_session(call: ToolCall, arguments: SessionArguments) -> CallToolResult:
     """Give a session a fresh kernel."""
-    return _described(await call.engine.restart_session(call.caller, find_named_session(call, arguments.session)))
+    return describe_session(await call.engine.restart_session(call.caller, find_named_session(call, arguments.session)))

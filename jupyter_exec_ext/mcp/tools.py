@@ -19,6 +19,8 @@ from pydantic import ValidationError
 from ..engine.engine import ExecEngine
 from ..errors import ExecError
 from ..server.rights import (
+    BRANCH,
+    CHECKPOINT,
     CONTROL_EXECUTIONS,
     CREATE_SESSION,
     DELETE_SESSIONS,
@@ -27,6 +29,15 @@ from ..server.rights import (
     READ_SESSIONS,
     RUN_CODE,
     WRITE_FILES,
+)
+from .checkpoint_tools import (
+    BranchArguments,
+    CheckpointArguments,
+    CheckpointResult,
+    RestoreArguments,
+    branch_session,
+    checkpoint_session,
+    restore_session,
 )
 from .code_tools import ExecuteCodeArguments, RunResult, execute_code
 from .file_tools import (
@@ -125,6 +136,36 @@ TOOLS = (
         (CONTROL_EXECUTIONS,),
         restart_session,
         destructive=True,
+    ),
+    ToolSpec(
+        "checkpoint_session",
+        "Keep a session's state",
+        "Keep the state of a session before you try something: variables, imports and the files of its working "
+        "directory. restore_session goes back to it. This needs a Python kernel without isolation.",
+        CheckpointArguments,
+        CheckpointResult,
+        (CHECKPOINT,),
+        checkpoint_session,
+    ),
+    ToolSpec(
+        "restore_session",
+        "Go back to a checkpoint",
+        "Take a session back to a checkpoint: variables and files are as they were then. The checkpoint stays.",
+        RestoreArguments,
+        SessionResult,
+        (CHECKPOINT,),
+        restore_session,
+        destructive=True,
+    ),
+    ToolSpec(
+        "branch_session",
+        "Branch a session",
+        "Make new sessions with the state of one, each with variables and files of its own, to try several ways side "
+        "by side. End those that you do not need any more.",
+        BranchArguments,
+        SessionsResult,
+        (BRANCH,),
+        branch_session,
     ),
     ToolSpec(
         "list_files",

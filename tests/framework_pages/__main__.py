@@ -28,7 +28,7 @@ from tests.support.howto_pages import Shell, Step, account, serving, steps_of
 HOME = ROOT / ".bench" / "framework_pages"
 MCP_CLIENTS = "mcp-clients"
 _CLIENT = Path(__file__).parent / "mcp_client.py"
-_MCP_ANSWER = "10 tools\n2870\n"
+_MCP_ANSWER = "13 tools\n2870\n"
 
 
 def copy_checkout(directory: Path) -> None:

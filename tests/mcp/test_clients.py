@@ -24,6 +24,7 @@ from tests.support.full import IS_FULL, only_in_full
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 TOOLS = {
     *("execute_code", "start_session", "list_sessions", "end_session", "interrupt_session", "restart_session"),
+    *("checkpoint_session", "restore_session", "branch_session"),
     *("list_files", "read_file", "write_file", "download_output"),
 }
 _SECONDS = 60.0

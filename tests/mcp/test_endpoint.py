@@ -139,6 +139,25 @@ def test_sessions_are_started_listed_interrupted_restarted_and_ended(client: Raw
     assert text_of(client.tool("execute_code", code="1", session=session)).startswith("session_ended:")
 
 
+def test_session_goes_back_to_a_checkpoint_and_has_branches(client: RawClient) -> None:
+    session = client.tool("start_session", name="kept")["structuredContent"]["session"]
+    client.tool("execute_code", code="x = 1", session=session)
+    first = client.tool("checkpoint_session", session=session, name="first")["structuredContent"]
+    assert (first["session"], first["name"], first["files"], first["lost"]) == (session, "first", True, [])
+    client.tool("execute_code", code="x = 2", session=session)
+    branches = client.tool("branch_session", session=session, checkpoint=first["checkpoint"], count=2)
+    codes = [session, *(each["session"] for each in branches["structuredContent"]["sessions"])]
+    assert [text_of(client.tool("execute_code", code="x", session=each))[0] for each in codes] == ["2", "1", "1"]
+    restored = client.tool("restore_session", session=session, checkpoint=first["checkpoint"])["structuredContent"]
+    assert (restored["session"], restored["kernel_starts"]) == (session, 2)
+    assert text_of(client.tool("execute_code", code="x", session=session))[0] == "1"
+    client.tool("checkpoint_session", session=session, replaces=first["checkpoint"])
+    gone = client.tool("restore_session", session=session, checkpoint=first["checkpoint"])
+    assert text_of(gone).startswith("checkpoint_not_found:")
+    for each in codes:
+        client.tool("end_session", session=each)
+
+
 def test_mistakes_in_arguments_are_named_without_their_values(client: RawClient) -> None:
     result = client.tool("execute_code", code="secret", sessio="x", timeout_seconds=-1)
     assert result["isError"]

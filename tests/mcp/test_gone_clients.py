@@ -85,9 +85,10 @@ def test_delete_of_a_protocol_session_ends_its_sessions(bearer: Bearer) -> None:
     with client.get():  # which keeps the sessions, however slow the machine is
         client.tool("start_session")
         client.tool("execute_code", code="1")
+        assert not client.tool("branch_session").get("isError")
         assert client.delete() == 200
     wait_for(lambda: len(states(bearer)) == 1)
-    assert ended(bearer) == ["its MCP client has ended"] * 2
+    assert ended(bearer) == ["its MCP client has ended"] * 3
     assert bearer.call("GET", f"/sessions/{other}").json()["state"] == "idle"
     assert client.delete() == client.post("tools/list").status_code == 404
 
