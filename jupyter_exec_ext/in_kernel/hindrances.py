@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import ctypes
 import os
+import signal
 import socket
 import stat
 import sys
@@ -49,6 +50,7 @@ def find(kernel: Any) -> list[tuple[str, str]]:
     found += [("pipe", name) for name in _pipes(kernel)]
     found += [("database", name) for name in _databases(kernel)]
     found += [("asyncio task", name) for name in _tasks()]
+    found += [("timer", name) for name in _timers()]
     if any("libcuda" in path for path in libraries):
         found.append(("graphics processor", "CUDA is in use"))
     return [(kind, name[:_MAX_NAME]) for kind, name in found]
@@ -246,6 +248,14 @@ def _databases(kernel: Any) -> Iterator[str]:
             with open(path, "rb") as file:
                 if file.read(len(_SQLITE_START)) == _SQLITE_START:
                     yield path
+
+
+def _timers() -> Iterator[str]:
+    """Yield the names of interval timers that run."""
+    for name in ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF"):
+        seconds, _ = signal.getitimer(getattr(signal, name))
+        if seconds:
+            yield f"{name}, of `signal.setitimer` or `signal.alarm`"
 
 
 def _tasks() -> Iterator[str]:

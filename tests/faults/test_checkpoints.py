@@ -1,0 +1,44 @@
+"""Checkpoints when the server is killed, and what sessions have of them that never use any."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import psutil
+
+from jupyter_exec_ext.client import ExecClient
+from tests.support.hosts import running_host
+from tests.support.session_processes import ends, kernel_of
+
+
+def test_no_frozen_process_and_no_kernel_of_one_outlives_a_killed_server(tmp_path: Path) -> None:
+    with running_host("server", tmp_path) as host, ExecClient(host.info) as client:
+        session = client.session()
+        session.run("x = 1", check=True)
+        session.restore(session.checkpoint())
+        (branch,) = session.branch()
+        kernels = [psutil.Process(kernel_of(one)) for one in (session, branch)]
+        frozen = {kernel.ppid() for kernel in kernels}
+        assert len(frozen) == 2
+        os.kill(host.pid, signal.SIGKILL)
+        assert all(ends(pid, within_seconds=2) for pid in [*frozen, *(kernel.pid for kernel in kernels)])
+        session.detach()
+        branch.detach()
+
+
+def test_a_session_that_never_uses_them_has_nothing_of_them(tmp_path: Path) -> None:
+    with running_host("server", tmp_path) as host, ExecClient(host.info) as client, client.session() as session:
+        kernel = psutil.Process(kernel_of(session))
+        assert session.run("import sys; print([name for name in sys.modules if 'checkpoint' in name])").stdout == "[]\n"
+        before = kernel.num_threads(), kernel.num_fds(), len(psutil.Process(host.pid).children(recursive=True))
+        checkpoint = session.checkpoint()
+        session.delete_checkpoint(checkpoint)
+        session.run("pass")
+        # Afterwards neither, but for the program in the kernel.
+        assert (
+            kernel.num_threads(),
+            kernel.num_fds(),
+            len(psutil.Process(host.pid).children(recursive=True)),
+        ) == before
