@@ -18,6 +18,8 @@ import os
 import signal
 import socket
 import stat
+import sys
+import types
 from typing import Any
 
 requests: Any = importlib.import_module("jupyter_exec_fork_requests")
@@ -51,6 +53,8 @@ def be_frozen(address: str, nonce: str) -> tuple[dict[str, Any], socket.socket]:
     # By its name, also where it is the same one: its files may have been replaced.
     with contextlib.suppress(OSError):
         os.chdir(_moved(here, before, now))
+    if before != now:
+        _move_modules(before, now)
     _reopen({descriptor: (_moved(path, before, now), *rest) for descriptor, (path, *rest) in files.items()})
     gc.enable()
     requests.end_with(channel)
@@ -96,6 +100,20 @@ def _working_directory() -> str:
 def _moved(path: str, before: str, now: str) -> str:
     """Return a path below the directory `before` as one below `now`."""
     return now + path[len(before) :] if before and (path == before or path.startswith(f"{before}/")) else path
+
+
+def _move_modules(before: str, now: str) -> None:
+    """Have a branch import from its own directory, where it has a copy of the session's packages."""
+    for module in list(sys.modules.values()):
+        path = vars(module).get("__path__") if isinstance(module, types.ModuleType) else None
+        if isinstance(path, list):
+            path[:] = [_moved(each, before, now) for each in path]
+    packages: Any = sys.modules.get("jupyter_exec_packages")  # of ``package_environment.py``
+    if packages is not None:
+        with contextlib.suppress(Exception):  # without it, the branch uses the session's as long as that lives
+            packages.move(now)
+    sys.path[:] = [_moved(path, before, now) for path in sys.path]
+    importlib.invalidate_caches()
 
 
 def _reopen(files: dict[int, tuple[Any, ...]]) -> None:

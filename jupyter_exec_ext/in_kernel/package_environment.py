@@ -93,9 +93,32 @@ def set_up(session_directory: str, environment: dict[str, str]) -> None:
         _run_installer(python, requirements, list(wheels))
         _make_importable(packages)
 
+    def move(now: str) -> None:
+        """Use the copy of this environment in the directory of a branch of this session, instead of this one."""
+        _name_new_interpreter(os.path.join(now, DIRECTORY, "bin"), python)
+        for name in ("PATH", "PYTHONPATH"):
+            kept = [path for path in os.environ[name].split(os.pathsep) if not path.startswith(home)]
+            os.environ[name] = os.pathsep.join(kept)
+        sys.path[:] = [path for path in sys.path if not path.startswith(home)]
+        set_up(now, environment)
+
     module: Any = types.ModuleType(MODULE)
-    module.install = install
+    module.install, module.move = install, move
     sys.modules[MODULE] = module
+
+
+def _name_new_interpreter(scripts: str, before: str) -> None:
+    """Have scripts that were copied from another environment run by the Python beside them."""
+    old, new = os.fsencode(before), os.fsencode(os.path.join(scripts, "python"))
+    for entry in list(os.scandir(scripts)):
+        if entry.is_file(follow_symlinks=False):
+            with open(entry.path, "r+b") as script:
+                # pip puts a long path into the second line, since the system cuts the first one.
+                lines = script.read().split(b"\n", 2)
+                if lines[0].startswith(b"#!"):
+                    script.seek(0)
+                    script.write(b"\n".join([*(line.replace(old, new) for line in lines[:2]), *lines[2:]]))
+                    script.truncate()
 
 
 def _make_importable(packages: str) -> None:

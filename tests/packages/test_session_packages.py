@@ -97,6 +97,21 @@ def test_package_is_for_its_session_alone_survives_a_restart_and_ends_with_it(ho
     assert (packages.parent / "a.txt").exists()
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="checkpoints need Linux")
+def test_branch_has_packages_of_its_own_which_outlive_the_session(host: Host) -> None:
+    by = mint(host, policy="open")
+    session = by.session()
+    install(by, session, "small==1.0")
+    answer = by.call("POST", f"/sessions/{session}/branches", json={})
+    assert answer.status_code == 201, answer.text
+    [branch] = [each["id"] for each in answer.json()["sessions"]]
+    assert install(by, branch, "other")["state"] == "ok"
+    assert by.run(session, "import other").json()["error"]["name"] == "ModuleNotFoundError"
+    by.call("DELETE", f"/sessions/{session}")
+    ran = output(by, branch, "import small, other\nprint(small.version)\n!small-version\n!which small-version")
+    assert ran.split() == ["1.0", "1.0", str(host.home / _WORK / branch / ".exec-packages" / "bin" / "small-version")]
+
+
 def test_installation_is_in_the_audit_trail(host: Host, agent: Bearer) -> None:
     session = agent.session()
     execution = install(agent, session, "small==1.0")
