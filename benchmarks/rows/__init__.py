@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..bench import Bench
 from . import (
+    checkpoints,
     commands,
     first,
     idle,
@@ -33,6 +34,7 @@ ROWS: dict[str, Callable[[Bench], None]] = {
     "tokens": tokens.measure,
     "standard_api": standard_api.measure,
     "network": network.measure,
+    "checkpoints": checkpoints.measure,
     "startup": startup.measure,
     "imports": imports.measure,
     "commands": commands.measure,

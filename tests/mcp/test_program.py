@@ -48,7 +48,7 @@ def command_for(place: Place, directory: Path, *options: str) -> StdioServerPara
 @pytest.mark.parametrize("revision", REVISIONS)
 async def test_program_passes_calls_and_cancellations_on(program: StdioServerParameters, revision: str) -> None:
     async with Client(program, mode=revision) as agent:
-        assert len((await agent.list_tools()).tools) == 10
+        assert len((await agent.list_tools()).tools) == 13
         async with beacon() as light:
             call = asyncio.ensure_future(agent.call_tool("execute_code", {"code": light.code}))
             await light.lit()

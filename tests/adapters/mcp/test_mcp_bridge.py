@@ -37,9 +37,9 @@ async def text_of_run(agent: Client, **arguments: Any) -> str:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_client_has_one_session_of_its_own_and_ten_tools(local_server: LocalJupyterServer, revision: str) -> None:
+async def test_client_has_one_session_of_its_own_and_all_tools(local_server: LocalJupyterServer, revision: str) -> None:
     async with Client(with_options(local_server, "--kernel", "python3"), mode=revision) as agent:
-        assert len((await agent.list_tools()).tools) == 10
+        assert len((await agent.list_tools()).tools) == 13
         await text_of_run(agent, code="x = 20")
         assert await text_of_run(agent, code="print(x + 1)") == "21\n"
         assert not (await agent.call_tool("interrupt_session", {})).is_error
@@ -142,5 +142,5 @@ async def test_protocol_session_that_the_server_has_lost_is_opened_again(local_s
         assert (await other.delete(url, headers=session)).status_code == 200
         for _ in range(2):
             answer = await http.post(url, json=message("tools/list"), headers=session)
-            assert len(answer.json()["result"]["tools"]) == 10
+            assert len(answer.json()["result"]["tools"]) == 13
         assert (await other.post(url, json=message("tools/list"), headers=session)).status_code == 404
