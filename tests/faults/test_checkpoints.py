@@ -9,8 +9,9 @@ from pathlib import Path
 import psutil
 
 from jupyter_exec_ext.client import ExecClient
-from tests.support.hosts import running_host
+from tests.support.hosts import Host, running_host
 from tests.support.session_processes import ends, kernel_of
+from tests.support.waiting import wait_until
 
 
 def test_no_frozen_process_and_no_kernel_of_one_outlives_a_killed_server(tmp_path: Path) -> None:
@@ -20,8 +21,7 @@ def test_no_frozen_process_and_no_kernel_of_one_outlives_a_killed_server(tmp_pat
         session.restore(session.checkpoint())
         (branch,) = session.branch()
         kernels = [psutil.Process(kernel_of(one)) for one in (session, branch)]
-        frozen = {kernel.ppid() for kernel in kernels}
-        assert len(frozen) == 2
+        frozen = {kernels[0].ppid()}  # the one of the branch has ended with it
         os.kill(host.pid, signal.SIGKILL)
         assert all(ends(pid, within_seconds=2) for pid in [*frozen, *(kernel.pid for kernel in kernels)])
         session.detach()
@@ -29,16 +29,23 @@ def test_no_frozen_process_and_no_kernel_of_one_outlives_a_killed_server(tmp_pat
 
 
 def test_a_session_that_never_uses_them_has_nothing_of_them(tmp_path: Path) -> None:
-    with running_host("server", tmp_path) as host, ExecClient(host.info) as client, client.session() as session:
+    with (
+        running_host("server", tmp_path, "--ExecEngine.pool_size=0") as host,
+        ExecClient(host.info) as client,
+        client.session() as session,
+    ):
         kernel = psutil.Process(kernel_of(session))
         assert session.run("import sys; print([name for name in sys.modules if 'checkpoint' in name])").stdout == "[]\n"
-        before = kernel.num_threads(), kernel.num_fds(), len(psutil.Process(host.pid).children(recursive=True))
+        before = _use(host, kernel)
         checkpoint = session.checkpoint()
         session.delete_checkpoint(checkpoint)
-        session.run("pass")
+        session.run("pass", check=True)
         # Afterwards neither, but for the program in the kernel.
-        assert (
-            kernel.num_threads(),
-            kernel.num_fds(),
-            len(psutil.Process(host.pid).children(recursive=True)),
-        ) == before
+        wait_until(lambda: all(now <= then for now, then in zip(_use(host, kernel), before, strict=True)))
+
+
+def _use(host: Host, kernel: psutil.Process) -> list[int]:
+    """Return the numbers of threads and descriptors of both, and of the server's processes."""
+    server = psutil.Process(host.pid)
+    counts = [count() for process in (kernel, server) for count in (process.num_threads, process.num_fds)]
+    return [*counts, len(server.children(recursive=True))]
