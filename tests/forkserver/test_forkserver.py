@@ -222,7 +222,7 @@ async def test_two_kernels_share_nothing_that_was_drawn_by_lot(tmp_path: Path) -
     add_forked(tmp_path, preload=["numpy", "numpy.random"])
     code = (
         "import random, uuid, tempfile, numpy, secrets, os\n"
-        "print(random.random(), uuid.uuid4(), uuid.uuid1().clock_seq, next(tempfile._get_candidate_names()),"
+        "print(random.random(), uuid.uuid4(), uuid.uuid1(node=1).clock_seq, next(tempfile._get_candidate_names()),"
         " numpy.random.random(), numpy.random.default_rng().random(), secrets.token_hex(),"
         " get_ipython().kernel.session.session, get_ipython().kernel.ident)"
     )
