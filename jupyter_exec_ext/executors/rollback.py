@@ -7,13 +7,13 @@ from contextlib import contextmanager, suppress
 from typing import Protocol, runtime_checkable
 
 from ..client.fork_safety import ProcessLock
-from ..errors import CheckpointUnsupported, Conflict, ExecError, LimitReached, PolicyDenied
+from ..errors import CheckpointUnsupported, Conflict, ExecError, LimitReached, PolicyDenied, StorageFull
 from ..models import Checkpoint, Execution, ExecutionState, Session
 from .function_loading import LoadedFunctions
 
 _NAME = "before a block"
 #: Errors for which a block runs without a checkpoint, such as for a thread that an earlier block has started.
-_REFUSALS = (Conflict, LimitReached, PolicyDenied)
+_REFUSALS = (Conflict, LimitReached, PolicyDenied, StorageFull)
 
 
 @runtime_checkable

@@ -110,8 +110,10 @@ def _watch_descriptors(living: dict[int, Any]) -> None:
     with selectors.DefaultSelector() as selector:
         for pid in list(living):
             try:
-                selector.register(os.pidfd_open(pid), selectors.EVENT_READ, pid)
-            except OSError:  # it has ended, or cannot be watched
+                # A process of a checkpoint may be known by another number than its parent has reported.
+                process = living[pid]()
+                selector.register(os.pidfd_open(pid if process is None else process.pid), selectors.EVENT_READ, pid)
+            except (OSError, OverflowError):  # it has ended, or cannot be watched
                 _note_end(living, pid)
         while living:
             for key, _ in selector.select():

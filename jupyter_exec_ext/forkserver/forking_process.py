@@ -99,7 +99,8 @@ class ForkingProcess(ABC):
                         raise ParentGoneError
                     socket.send_fds(self._socket, [_REQUEST], [*descriptors, theirs.fileno()])
                     self._asked.append((asked, ours))  # only now: what could not be sent gets no answer
-                process = asked.result(self._answer_seconds)
+                    place = len(self._asked)
+                process = asked.result(self._answer_seconds * place)  # they are answered one after the other
             except ConnectionError:
                 self._retired = True  # it may have closed its socket, and not have ended yet
                 raise ParentGoneError from None

@@ -71,7 +71,9 @@ class FrozenKernel(ForkingProcess):
                 undo.pop_all()
         except (ParentGoneError, TimeoutError, ConnectionError):
             self.end()
-            raise CheckpointFailed("the checkpoint is lost: its process has ended, or does not answer") from None
+            raise CheckpointFailed(
+                "the checkpoint is lost: its process has ended or does not answer; make a new one"
+            ) from None
         return process
 
     @property
@@ -170,6 +172,8 @@ class FrozenKernelListener:
         """
         give_up_at = time.monotonic() + seconds
         while True:
+            if time.monotonic() >= give_up_at:  # others may connect again and again
+                raise TimeoutError
             self._socket.settimeout(max(0.001, give_up_at - time.monotonic()))
             connection, _ = self._socket.accept()
             with ExitStack() as undo:

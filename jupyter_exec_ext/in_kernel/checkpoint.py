@@ -76,8 +76,11 @@ def forget() -> None:
 
 def abandon() -> None:
     """Kill the process of the last checkpoint, which has not answered the server."""
-    with contextlib.suppress(OSError):
-        signal.pidfd_send_signal(_last.pop(), signal.SIGKILL)
+    while _last:
+        number = _last.pop()
+        with contextlib.suppress(OSError):
+            signal.pidfd_send_signal(number, signal.SIGKILL)
+        os.close(number)
 
 
 def _fork(address: str, nonce: str) -> None:
@@ -119,7 +122,10 @@ def _remove_filter() -> None:
 
 def _flush_files() -> None:
     """Write what open files have in memory: both processes have it after the fork, and would both write it."""
-    _files.update(thing for thing in gc.get_objects() if isinstance(thing, io.IOBase))
+    for thing in gc.get_objects():
+        if issubclass(type(thing), io.IOBase):  # `isinstance` would ask the object itself, which may be anything
+            with contextlib.suppress(TypeError):  # it cannot be remembered
+                _files.add(thing)
     for file in list(_files):
         with contextlib.suppress(Exception):  # what it writes to may be anything
             file.flush()
@@ -129,7 +135,8 @@ def _await_child(address: str, nonce: str, between: int, told: int) -> None:
     """Wait until a child has forked the frozen process, and note which it is; a child that hangs is killed."""
     poll = select.poll()
     poll.register(told, select.POLLIN)
-    number = os.read(told, 8) if poll.poll(_FORK_SECONDS * 1000) else b""
+    has_answered = bool(poll.poll(_FORK_SECONDS * 1000))
+    number = os.read(told, 8) if has_answered else b""
     os.close(told)
     while _last:
         os.close(_last.pop())
@@ -137,8 +144,10 @@ def _await_child(address: str, nonce: str, between: int, told: int) -> None:
         with contextlib.suppress(OSError):  # it has ended already
             _last.append(os.pidfd_open(int.from_bytes(number, "little")))
     else:
-        os.kill(between, signal.SIGKILL)
-        _report_problem(address, nonce, f"its process did not begin within {_FORK_SECONDS:g} s, and was killed")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(between, signal.SIGKILL)
+        how = "ended at once" if has_answered else f"did not begin within {_FORK_SECONDS:g} s, and was killed"
+        _report_problem(address, nonce, f"its process {how}")
     with contextlib.suppress(ChildProcessError):  # where code has told the system to ignore the ends of children
         os.waitpid(between, 0)
 

@@ -76,6 +76,7 @@ def _drop_descriptors() -> None:
         is_kept = stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISCHR(mode) or stat.S_ISBLK(mode)
         if descriptor < 3 or not is_kept:
             os.dup2(null, descriptor, inheritable=descriptor < 3)
+    os.close(null)
 
 
 def open_files() -> dict[int, tuple[Any, ...]]:

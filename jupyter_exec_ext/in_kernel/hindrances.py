@@ -18,6 +18,7 @@ import stat
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -82,16 +83,19 @@ def _executors() -> list[Any]:
     found = {}
     for thread in list(getattr(pools, "_threads_queues", ())):
         for argument in getattr(thread, "_args", ()) or ():
-            executor = argument() if callable(argument) else None  # a weak reference to the pool
+            executor = argument() if isinstance(argument, weakref.ref) else None
             if isinstance(executor, pools.ThreadPoolExecutor):
                 found[id(executor)] = executor
     return list(found.values())
 
 
 def _is_idle(executor: Any) -> bool:
-    semaphore = getattr(executor, "_idle_semaphore", None)
-    is_waiting = getattr(semaphore, "_value", 0) >= len(executor._threads)
-    return bool(executor._work_queue.empty() and is_waiting)
+    """Return whether all threads of a pool wait for work: then each is in the pool's own function."""
+    frames = sys._current_frames()
+    waiting = [getattr(frames.get(thread.ident), "f_code", None) for thread in executor._threads]
+    return bool(
+        executor._work_queue.empty() and all(code is not None and code.co_name == "_worker" for code in waiting)
+    )
 
 
 def revive_pools() -> None:
@@ -240,14 +244,15 @@ def _pipes(kernel: Any) -> Iterator[str]:
 
 def _databases(kernel: Any) -> Iterator[str]:
     history = str(getattr(kernel.shell.history_manager, "hist_file", ""))
+    others = ("/dev/", history) if history else ("/dev/",)
     for descriptor in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
             path = os.readlink(f"/proc/self/fd/{descriptor}")
-            if not path.startswith("/") or path.startswith(("/dev/", history)) or not os.path.isfile(path):
+            if not path.startswith("/") or path.startswith(others):
                 continue
-            with open(path, "rb") as file:
-                if file.read(len(_SQLITE_START)) == _SQLITE_START:
-                    yield path
+            # By the descriptor that there is: to close another one would end SQLite's locks on the file.
+            if os.pread(int(descriptor), len(_SQLITE_START), 0) == _SQLITE_START:
+                yield path
 
 
 def _timers() -> Iterator[str]:

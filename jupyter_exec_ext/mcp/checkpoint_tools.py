@@ -53,7 +53,7 @@ class CheckpointResult(BaseModel):
 async def checkpoint_session(call: ToolCall, arguments: CheckpointArguments) -> CallToolResult:
     """Make a checkpoint of a session."""
     session_id = find_named_session(call, arguments.session)
-    if arguments.replaces:
+    if arguments.replaces:  # first, since it may have the last place
         await call.engine.checkpoints.delete(call.caller, session_id, arguments.replaces)
     made = await call.engine.checkpoints.create(call.caller, session_id, arguments.name, force=arguments.force)
     found = CheckpointResult(

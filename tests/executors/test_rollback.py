@@ -102,7 +102,7 @@ def test_block_runs_without_a_checkpoint_where_a_thread_hinders_it(start: Start)
         python("import threading; stop = threading.Event(); threading.Thread(target=stop.wait, name='waits').start()")
     )
     assert executor.execute_code_blocks(python("x = 1; print(x)")).output == "1\n"
-    assert last_line(executor, "x = 2; 1 / 0").startswith("Not rolled back: a checkpoint would not have all of the")
+    assert last_line(executor, "x = 2; 1 / 0").startswith("Not rolled back: the checkpoint cannot have all of the")
     assert executor.execute_code_blocks(python("stop.set(); print(x)")).output == "2\n"
     assert last_line(executor, "x = 3; 1 / 0") == _BACK
 

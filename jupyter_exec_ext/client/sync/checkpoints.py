@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ...errors import CheckpointNotFound
+from ...errors import CheckpointNotFound, ExecError, SessionEnded, SessionNotFound
 from ...models import Checkpoint, RecordList
 from ..api.checkpoint_operations import CheckpointsApi, id_of
 from .packages import ExecPackages
@@ -71,6 +71,8 @@ class ExecCheckpoints(ExecPackages):
             If the session has no such checkpoint any more.
         CheckpointFailed
             If the checkpoint is lost; the session goes on as it was.
+        KernelStartFailed
+            If the kernel could not be made; the session's state is lost.
         Conflict
             If the session runs code.
         """
@@ -89,11 +91,16 @@ class ExecCheckpoints(ExecPackages):
         before = self.checkpoint("before an attempt")
         try:
             yield self
-        except BaseException:
-            self.restore(before)
+        except BaseException as error:
+            try:
+                self.restore(before)
+            except ExecError as refused:
+                add_note = getattr(error, "add_note", None)  # since Python 3.11
+                if add_note is not None:
+                    add_note(f"The session was not taken back: {refused}")
             raise
         finally:
-            with suppress(CheckpointNotFound):
+            with suppress(CheckpointNotFound, SessionEnded, SessionNotFound):
                 self.delete_checkpoint(before)
 
     def delete_checkpoint(self, checkpoint: Checkpoint | str) -> None:

@@ -6,8 +6,10 @@ They lie beside the working directories, on the same file system: ``<work_root>/
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import secrets
+import stat
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from .confinement import DIRECTORY
 from .tree_copy import TreeCopy
 
 PLACE = ".checkpoints"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 class CheckpointFiles:
@@ -58,18 +61,17 @@ class CheckpointFiles:
             await asyncio.to_thread(self._copy, source, self._of_session(session_id) / checkpoint_id)
 
     def _copy(self, source: Path, target: Path) -> None:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target.mkdir(mode=0o700)
-        with ExitStack() as undo:
-            undo.callback(remove_tree, target)
-            with _opened(source) as from_, _opened(target) as to:
-                try:
+        try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            target.mkdir(mode=0o700)
+            with ExitStack() as undo:
+                undo.callback(remove_tree, target)
+                with _opened(source) as from_, _opened(target) as to:
                     TreeCopy(self._max_bytes).copy(from_.number, to.number)
-                except CheckpointFailed:
-                    raise
-                except OSError as error:
-                    raise StorageFull(f"the session's files cannot be copied for a checkpoint: {error}") from error
-            undo.pop_all()
+                undo.pop_all()
+        except OSError as error:
+            kind = StorageFull if error.errno in _NO_ROOM else CheckpointFailed
+            raise kind(f"the session's files cannot be copied for a checkpoint: {error}") from error
 
     async def stage(self, session_id: str, checkpoint_id: str, to: str = "") -> StagedFiles | None:
         """Make a copy of a checkpoint's files, to become those of a session; None where there are none.
@@ -128,15 +130,19 @@ class StagedFiles:
 
     def _swap(self) -> None:
         aside = self._staged.with_name(f"{self._staged.name}-before")
-        aside.mkdir(mode=0o700)
         try:
+            aside.mkdir(mode=0o700)
             with _opened(self._directory) as session, _opened(self._staged) as new, _opened(aside) as old:
-                _move_all(session.number, old.number)
-                _move_all(new.number, session.number)
+                try:
+                    _move_all(session.number, old.number)
+                    _move_all(new.number, session.number)
+                except OSError:
+                    _move_all(session.number, new.number)
+                    _move_all(old.number, session.number)
+                    raise
         except OSError as error:
             raise CheckpointFailed(f"the session's files could not be replaced by the checkpoint's: {error}") from error
-        finally:
-            remove_tree(aside)
+        remove_tree(aside)
 
     async def discard(self) -> None:
         """Remove what is left of them."""
@@ -159,4 +165,19 @@ class _opened:  # noqa: N801  # reads as a function
 def _move_all(source: int, target: int) -> None:
     for name in os.listdir(source):
         with suppress(FileNotFoundError):  # removed meanwhile
-            os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+            try:
+                os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+            except PermissionError:
+                _move_directory(name, source, target)
+
+
+def _move_directory(name: str, source: int, target: int) -> None:
+    """Move a directory that its owner may not write, which the system demands of one that gets another parent."""
+    directory = os.open(name, DIRECTORY, dir_fd=source)
+    try:
+        mode = stat.S_IMODE(os.fstat(directory).st_mode)
+        os.fchmod(directory, mode | stat.S_IRWXU)
+        os.rename(name, name, src_dir_fd=source, dst_dir_fd=target)
+        os.fchmod(directory, mode)
+    finally:
+        os.close(directory)

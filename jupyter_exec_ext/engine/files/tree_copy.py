@@ -84,7 +84,10 @@ class TreeCopy:
         if self._entries > _MAX_ENTRIES:
             _refuse(f"there are more than {_MAX_ENTRIES} files and directories")
         name = path[-1]
-        found = os.lstat(name, dir_fd=here)
+        try:
+            found = os.lstat(name, dir_fd=here)
+        except FileNotFoundError:  # removed meanwhile
+            return False
         if stat.S_ISLNK(found.st_mode):
             os.symlink(os.readlink(name, dir_fd=here), name, dir_fd=there)
         elif stat.S_ISREG(found.st_mode):
@@ -137,8 +140,10 @@ class TreeCopy:
             data = os.read(source, min(left, _CHUNK_BYTES))
             if not data:
                 return
-            os.write(copied, data)
             left -= len(data)
+            view = memoryview(data)
+            while view:  # near the end of a disk's room, less is written than was given
+                view = view[os.write(copied, view) :]
 
 
 def _opened(root: int, parts: tuple[str, ...]) -> int:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
 
-from ...errors import KernelStartFailed
+from ...errors import CheckpointFailed, KernelStartFailed
 from ...forkserver.forked_process import ForkedProcess
 from ...forkserver.frozen_kernel import FrozenKernel
 from ...protocol.kernel_preparation import MAX_UNSENT_MESSAGES
@@ -137,7 +137,11 @@ class RestoredLaunch:
             "same_random": self._same_random,
         }
         if self._files is not None:
-            await self._files.swap()  # the old kernel has ended, and the new one has not begun
+            try:
+                await self._files.swap()  # the old kernel has ended, and the new one has not begun
+            except CheckpointFailed as error:
+                process.kill()
+                raise KernelStartFailed(f"{error.message}; the session's state is lost") from error
         # As `LocalProvisioner.launch_kernel` leaves it.
         provisioner.process = process
         provisioner.pid = provisioner.pgid = process.pid

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ...auth.caller import Caller
 from ...errors import CheckpointNotFound, TooManyCheckpoints
@@ -191,7 +192,7 @@ class CheckpointService:
             work = [
                 self._branch(caller, live, checkpoints, used, number, same_random) for number in range(1, count + 1)
             ]
-            made = await asyncio.gather(*work, return_exceptions=True)
+            made = await self._all_of(work)
         finally:
             if checkpoint_id is None:
                 with suppress(CheckpointNotFound):
@@ -202,6 +203,17 @@ class CheckpointService:
             await asyncio.gather(*(self._sessions.end(one.id, "another branch did not start") for one in sessions))
             raise errors[0]
         return sessions
+
+    async def _all_of(self, work: Sequence[Coroutine[Any, Any, Session]]) -> Sequence[Session | BaseException]:
+        """Return what each branch has come to; if the request is cancelled, none is left."""
+        tasks = [asyncio.ensure_future(one) for one in work]
+        try:
+            return await asyncio.gather(*tasks, return_exceptions=True)
+        except asyncio.CancelledError:
+            for task in tasks:  # those that are under way end themselves
+                if task.done() and not task.cancelled() and task.exception() is None:
+                    self._background.start(self._sessions.end(task.result().id, "its request was given up"))
+            raise
 
     async def _branch(
         self,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
@@ -12,43 +11,29 @@ from functools import partial
 
 from ...errors import (
     CheckpointFailed,
-    CheckpointHindered,
     CheckpointNotFound,
-    CheckpointUnsupported,
-    Conflict,
     SessionEnded,
-    Unavailable,
 )
-from ...forkserver.frozen_kernel import FrozenKernel, FrozenKernelListener
+from ...forkserver.frozen_kernel import FrozenKernel
 from ...models import Checkpoint, Hindrance, Restore
-from ...protocol.checkpoint_requests import (
-    abandoning_request,
-    forgetting_request,
-    hindrances_of,
-    loading_request,
-    require_loaded,
-    taking_request,
-)
 from ...protocol.records_json import utc_timestamp
-from ...system.worker_threads import in_thread
 from ..concurrency import BackgroundTasks
-from ..files.checkpoint_files import CheckpointFiles
+from ..files.checkpoint_files import CheckpointFiles, StagedFiles
 from ..kernels.restored_launch import RestoredLaunch
 from ..ports import SessionFiles
+from .kernel_freezing import KernelFreezer, require_idle
 from .live_session import LiveSession
 
-# The kernel is idle, so it answers at once, unless a handler of a widget runs.
-_ANSWER_SECONDS = 10.0
-_FROZEN_SECONDS = 2.0
 _MAX_RESTORES = 200
 
 
 @dataclass(slots=True)
 class _Kept:
-    """A checkpoint and its process, with the timer that deletes it."""
+    """A checkpoint and its process, with the timer that deletes it, and the lock of whoever uses its files."""
 
     record: Checkpoint
     frozen: FrozenKernel
+    files: asyncio.Lock
     timer: asyncio.TimerHandle | None = None
 
 
@@ -87,7 +72,7 @@ class SessionCheckpoints:
         self._session_files = session_files
         self._background = background
         self._kept: dict[str, _Kept] = {}
-        self._loaded_in = 0  # the kernel, by its number, that has our program
+        self._freezer = KernelFreezer(live)
 
     @property
     def owner(self) -> str:
@@ -135,7 +120,7 @@ class SessionCheckpoints:
             frozen.end()
             self._background.start(self._files.remove_all(self._live.record.id))
             raise SessionEnded("the session is being shut down; create a new one")
-        self._kept[checkpoint_id] = _Kept(record, frozen)
+        self._kept[checkpoint_id] = _Kept(record, frozen, asyncio.Lock())
         self._use(checkpoint_id)
         return record
 
@@ -154,75 +139,12 @@ class SessionCheckpoints:
     async def _freeze_with_files(
         self, checkpoint_id: str, *, force: bool
     ) -> tuple[FrozenKernel, tuple[Hindrance, ...]]:
-        frozen, lost = await self._freeze(force=force)
+        frozen, lost = await self._freezer.freeze(force=force)
         with ExitStack() as undo:
             undo.callback(frozen.end)
             await self._files.keep(self._live.record.id, checkpoint_id)
             undo.pop_all()
         return frozen, lost
-
-    async def _freeze(self, *, force: bool) -> tuple[FrozenKernel, tuple[Hindrance, ...]]:
-        kernel = self._live.kernel.kernel
-        if self._live.runner.run is not None:
-            raise Conflict("the session runs code; wait for its end, or interrupt it, and try again")
-        if kernel is None or self._live.kernel.connection is None:
-            raise Conflict("the session's kernel has ended; the next execution starts a new one")
-        place = kernel.traits.checkpoint_socket
-        if place is None or self._live.record.attached:
-            raise CheckpointUnsupported(self._why_unsupported())
-        path, address = place
-        try:
-            path.unlink(missing_ok=True)
-            listener = FrozenKernelListener(path)
-        except OSError as error:
-            raise CheckpointUnsupported(f"there can be no socket for checkpoints of its kernel: {error}") from error
-        with ExitStack() as undo:
-            undo.callback(listener.close)
-            await self._load()
-            nonce = secrets.token_hex(8)
-            loaded_in, self._loaded_in = self._loaded_in, 0  # after an error the program is loaded anew
-            lost = hindrances_of(await self._ask(taking_request(address, nonce, force=force)))
-            self._loaded_in = loaded_in
-            if lost and not force:
-                raise CheckpointHindered(
-                    f"a checkpoint would not have all of the session: {'; '.join(map(str, lost))}. End these, or make "
-                    "it without them by 'force'"
-                )
-            return await self._accept(listener, nonce), lost
-
-    def _why_unsupported(self) -> str:
-        if self._live.record.attached:
-            return "the kernel is its user's, and there are checkpoints of a session's own kernel only"
-        isolation = self._live.record.isolation
-        if isolation != "none":
-            return f"there are no checkpoints of kernels with the isolation {isolation!r}"
-        return "there are checkpoints only of IPython kernels that the server starts itself, on Linux"
-
-    async def _load(self) -> None:
-        starts = self._live.kernel.starts
-        if self._loaded_in != starts:
-            require_loaded(await self._ask(loading_request()))
-            self._loaded_in = starts
-
-    async def _ask(self, content: dict[str, object]) -> dict[str, object]:
-        try:
-            return dict(await self._live.requests.ask("execute_request", content, _ANSWER_SECONDS))
-        except Unavailable:
-            raise CheckpointFailed(
-                f"the kernel did not answer within {_ANSWER_SECONDS:g} s; something runs in it, such as a widget's code"
-            ) from None
-
-    async def _accept(self, listener: FrozenKernelListener, nonce: str) -> FrozenKernel:
-        try:
-            return await in_thread(listener.accept, nonce, _FROZEN_SECONDS)
-        except (TimeoutError, ConnectionError):
-            connection = self._live.kernel.connection
-            if connection is not None:
-                connection.send("shell", "execute_request", abandoning_request())
-            raise CheckpointFailed(
-                f"the checkpoint's process did not answer within {_FROZEN_SECONDS:g} s, and was killed; a lock that a "
-                "thread held may be the cause"
-            ) from None
 
     async def restore(self, checkpoint_id: str, *, same_random: bool) -> None:
         """Take the session back to a checkpoint, which stays; queued executions end as cancelled.
@@ -240,22 +162,22 @@ class SessionCheckpoints:
         kept = self._find(checkpoint_id)
         if self._live.is_closing:
             raise SessionEnded("the session is being shut down; create a new one")
-        if self._live.runner.run is not None:
-            raise Conflict("the session runs code; wait for its end, or interrupt it, and try again")
-        session_id, before = self._live.record.id, self._live.runner.last_execution_id
-        stage = partial(self._files.stage, session_id, checkpoint_id)
-        launch = RestoredLaunch(kept.frozen, same_random=same_random, stage=stage)
+        require_idle(self._live)
+        launch = RestoredLaunch(kept.frozen, same_random=same_random, stage=partial(self._stage, kept))
         try:
             await launch.begin()
+            require_idle(self._live)  # code may have begun meanwhile
+            before = self._live.runner.last_execution_id
             await self._live.restart(launch)
         finally:
             await launch.abandon()
-        # It was in the kernel already when the checkpoint was made.
-        self._loaded_in = self._live.kernel.starts
+        self._freezer.note_restored()
         self._live.runner.last_execution_id = kept.record.after
         restore = Restore(checkpoint_id, utc_timestamp(time.time()), kept.record.after, before)
         self._live.note(restores=(*self._live.record.restores, restore)[-_MAX_RESTORES:])
-        await self._session_files.changes(session_id)  # the files that came back are no change of the next run
+        await self._session_files.changes(
+            self._live.record.id
+        )  # the files that came back are no change of the next run
         if checkpoint_id in self._kept:
             self._use(checkpoint_id)
 
@@ -289,10 +211,20 @@ class SessionCheckpoints:
         """
         kept = self._find(checkpoint_id)
         self._use(checkpoint_id)
-        stage = partial(self._files.stage, self._live.record.id, checkpoint_id, to)
+        stage = partial(self._stage, kept, to)
         return RestoredLaunch(
             kept.frozen, same_random=same_random, environment=mark, directory=directories, stage=stage
         )
+
+    async def _stage(self, kept: _Kept, to: str = "") -> StagedFiles | None:
+        async with kept.files:  # they are not removed meanwhile
+            if self._kept.get(kept.record.id) is not kept:
+                raise CheckpointFailed("the checkpoint was deleted meanwhile; the session goes on as it was")
+            return await self._files.stage(self._live.record.id, kept.record.id, to)
+
+    async def _remove_files(self, kept: _Kept) -> None:
+        async with kept.files:
+            await self._files.remove(self._live.record.id, kept.record.id)
 
     def _find(self, checkpoint_id: str) -> _Kept:
         if checkpoint_id not in {record.id for record in self.records}:
@@ -309,14 +241,13 @@ class SessionCheckpoints:
         return record
 
     def _forget_if_last(self) -> None:
-        connection = self._live.kernel.connection
-        if not self._kept and connection is not None and self._loaded_in == self._live.kernel.starts:
-            connection.send("shell", "execute_request", forgetting_request())
+        if not self._kept:
+            self._freezer.forget()
 
     def _drop(self, checkpoint_id: str) -> None:
         kept = self._kept.pop(checkpoint_id)
         kept.frozen.end()
-        self._background.start(self._files.remove(self._live.record.id, checkpoint_id))
+        self._background.start(self._remove_files(kept))
         if kept.timer is not None:
             kept.timer.cancel()
 

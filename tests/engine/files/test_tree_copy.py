@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -115,6 +117,50 @@ async def test_files_come_back_into_the_same_directory(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / ".checkpoints" / "ses_1") == []
     await files.remove_all("ses_1")
     assert os.listdir(tmp_path / ".checkpoints") == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may rename every directory")
+async def test_directories_that_may_not_be_written_come_back(tmp_path: Path) -> None:
+    await _return_with_read_only_directory(tmp_path)
+
+
+async def test_a_return_that_fails_half_way_leaves_the_files_as_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, directory = CheckpointFiles(tmp_path, MEGABYTE), tmp_path / "ses_1"
+    directory.mkdir()
+    (directory / "a").write_text("before")
+    await files.keep("ses_1", "chk_1")
+    (directory / "a").write_text("after")
+    (directory / "b").write_text("new")
+    staged = await files.stage("ses_1", "chk_1")
+    assert staged is not None
+    rename, calls = os.rename, 0
+
+    def fail_once(*args: Any, **options: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:  # both files are aside, and the first of the checkpoint's is on its way
+            raise OSError(errno.EIO, "broken")
+        rename(*args, **options)
+
+    monkeypatch.setattr(os, "rename", fail_once)
+    with pytest.raises(CheckpointFailed, match="broken"):
+        await staged.swap()
+    assert {path.name: path.read_text() for path in directory.iterdir()} == {"a": "after", "b": "new"}
+
+
+async def _return_with_read_only_directory(tmp_path: Path) -> None:
+    files, directory = CheckpointFiles(tmp_path, MEGABYTE), tmp_path / "ses_1"
+    (directory / "d").mkdir(parents=True)
+    (directory / "d" / "f").write_text("kept")
+    (directory / "d").chmod(0o555)
+    await files.keep("ses_1", "chk_1")
+    staged = await files.stage("ses_1", "chk_1")
+    assert staged is not None
+    await staged.swap()
+    assert (directory / "d" / "f").read_text() == "kept"
+    assert stat.S_IMODE((directory / "d").stat().st_mode) == 0o555
 
 
 async def test_a_copy_that_fails_leaves_nothing(tmp_path: Path) -> None:

@@ -54,6 +54,17 @@ PROGRAMS = {
         "import time; from concurrent.futures import ThreadPoolExecutor as P; f = P(1).submit(time.sleep, 60)",
         named="thread: ThreadPoolExecutor",
     ),
+    "pool with an initializer": Program(
+        "from concurrent.futures import ThreadPoolExecutor as P\ndef begin(x): calls.append(x)\ncalls = []\n"
+        "pool = P(1, initializer=begin, initargs=(1,)); pool.submit(int).result()",
+        "assert calls == [1]; assert pool.submit(int, '3').result(5) == 3",
+    ),
+    "pool whose thread has taken more work": Program(
+        "import time; from concurrent.futures import ThreadPoolExecutor as P; pool = P(1); pool.submit(int).result()\n"
+        "f = [pool.submit(int), pool.submit(time.sleep, 60)]; time.sleep(0.2)",
+        named="thread: ThreadPoolExecutor",
+    ),
+    "dead proxy": Program("import weakref\nclass A: pass\np = weakref.proxy(A())", "assert 'p' in globals()"),
     "pool of multiprocessing": Program(
         "from multiprocessing.pool import ThreadPool; pool = ThreadPool(1); pool.map(abs, [1])", named="thread: "
     ),
