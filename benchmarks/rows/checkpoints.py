@@ -44,7 +44,7 @@ def measure(bench: Bench) -> None:
     """Measure all ways in turns."""
     cells = _CELLS.format(arrays=bench.scaled(10, 1), rows=bench.scaled(6_000_000, 10_000))
     with ExitStack() as stack:
-        server = stack.enter_context(running(ours("forked", "--ExecEngine.max_checkpoints=50")))
+        server = stack.enter_context(running(ours("fork", "--ExecEngine.max_checkpoints=50")))
         client = stack.enter_context(ExecClient(server.url, server.token))
         session = stack.enter_context(client.session())
         session.run(cells, check=True)
