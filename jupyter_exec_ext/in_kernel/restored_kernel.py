@@ -44,14 +44,15 @@ def be_kernel(told: dict[str, Any], channel: socket.socket, loop: Any, drawn: di
     """Be a kernel around the shell that was there before, until it is shut down."""
     shell = get_ipython()
     old, application = shell.kernel, shell.kernel.parent
+    # First: what is logged from here on would be sent by the old thread, which waits three seconds for the old process.
+    _kept.append(old.iopub_thread.socket)
+    old.iopub_thread.socket = None
     _renew_event_loop(loop)
     hindrances.revive_pools()
     streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
     _streams.update(_output_streams(old))
     sys.stdout, sys.stderr, sys.displayhook = sys.__stdout__, sys.__stderr__, sys.__displayhook__
     _renew_history(shell.history_manager)
-    _kept.append(old.iopub_thread.socket)
-    old.iopub_thread.socket = None  # whoever still has the thread sends nothing by it
     type(old).clear_instance()
     waits = _make_sockets(application, told)
     kernel = application.kernel
