@@ -1,4 +1,4 @@
-"""Requests to fork, on a socket: each child of the process that serves them becomes what its request asks for.
+"""Program of a process that forks on request: serves requests on a socket, and reports how its children end.
 
 A request is one byte with four descriptors: standard input, output and error, and a channel. What the child is to be
 comes over the channel, as a line of JSON, which only the child reads: a later child could find anything that its parent
@@ -98,8 +98,8 @@ def enter(descriptors: list[int], *, greeting: bytes = b"") -> tuple[socket.sock
         line = said.readline()
     if not line.endswith(b"\n"):  # the server has closed the channel already
         os._exit(0)
-    told: dict[str, Any] = json.loads(line)
-    return channel, told
+    settings: dict[str, Any] = json.loads(line)
+    return channel, settings
 
 
 def end_with(channel: socket.socket) -> None:

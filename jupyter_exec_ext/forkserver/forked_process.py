@@ -1,4 +1,4 @@
-"""Process that another one has forked for us, with the interface of `subprocess.Popen`, by which Jupyter knows it."""
+"""Child of another process, with the interface of `subprocess.Popen`, by which Jupyter knows a kernel's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Process that forks on request: asked by a socket for children, and listened to for how they end.
+"""Process that forks on request, seen by the server: takes requests, and reports the ends of its children.
 
 `fork_requests` is the other end of the socket.
 """
@@ -24,7 +24,7 @@ _MAX_LINE_BYTES = 64
 
 
 class ParentGoneError(Exception):
-    """A process that forks has ended, or does not answer; there may be another one."""
+    """The process that forks has ended, or does not answer."""
 
 
 class ForkingProcess(ABC):

@@ -1,4 +1,4 @@
-"""Frozen kernel: the process of a checkpoint, from which the kernel is forked again; and where such a process reports.
+"""Server's side of a checkpoint's process: forks kernels from it, and waits for its first connection.
 
 What it says is as hostile as the code of the kernel. So its process and those that it forks are known by what the
 system says of the sender, and not by their own words.
@@ -70,7 +70,7 @@ class FrozenKernel(ForkingProcess):
                 process.pid = _sender_of_greeting(process.channel)
                 undo.pop_all()
         except (ParentGoneError, TimeoutError, ConnectionError):
-            self.end()
+            self.kill()
             raise CheckpointFailed(
                 "the checkpoint is lost: its process has ended or does not answer; make a new one"
             ) from None
@@ -85,7 +85,7 @@ class FrozenKernel(ForkingProcess):
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         return ours, theirs
 
-    def end(self) -> None:
+    def kill(self) -> None:
         """Kill the process; kernels that were forked from it live on."""
         self._retired = True
         self._kill()
@@ -159,7 +159,7 @@ class FrozenKernelListener:
         Parameters
         ----------
         nonce : str
-            What the process says first. Another one may come late, of a request that was given up.
+            Token that the process sends first. Another process may come late, of a request that was given up.
         seconds : float
             Timeout.
 

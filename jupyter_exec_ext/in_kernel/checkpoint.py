@@ -4,8 +4,9 @@ A checkpoint is a child of the kernel that waits. It shares the kernel's memory 
 has none of its sockets. For each request of the server it forks, and its child makes itself a kernel around the same
 shell: with new sockets, threads and streams, and with all variables as they were.
 
-Read by ``protocol/checkpoint_requests.py``, on Linux alone. A kernel's environment need not have our package, and its
-Python and ipykernel may be older. ``frozen_process.py``, ``restored_kernel.py`` and ``hindrances.py`` have its parts.
+``protocol/checkpoint_requests.py`` sends this source to kernels, which run it, on Linux alone. A kernel's environment
+need not have our package, and its Python and ipykernel may be older. ``frozen_process.py``, ``restored_kernel.py`` and
+``hindrances.py`` have its parts.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ _FORK_SECONDS = 1.5  # the server waits for 2
 _last: list[int] = []
 #: Not empty if this program has taken the present objects from the garbage collector.
 _frozen_here: list[bool] = []
-# Files that were found open before: the garbage collector does not list what it leaves alone.
+# Files found at earlier checkpoints: `gc.get_objects` does not list frozen objects.
 _files: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def take(address: str, nonce: str, *, force: bool) -> str:
+def schedule_checkpoint(address: str, nonce: str, *, force: bool) -> str:
     """Make a checkpoint soon, when the present request has been answered; called in the kernel's main thread.
 
     Parameters
@@ -50,9 +51,9 @@ def take(address: str, nonce: str, *, force: bool) -> str:
     address : str
         The Unix socket on which the server waits for the checkpoint's process.
     nonce : str
-        What the process says first.
+        Token that the process sends first, by which the server knows it.
     force : bool
-        Whether to make it although something cannot be taken along.
+        Make the checkpoint even if something cannot be taken along.
 
     Returns
     -------
@@ -67,14 +68,14 @@ def take(address: str, nonce: str, *, force: bool) -> str:
     return json.dumps(found)
 
 
-def forget() -> None:
+def unfreeze_garbage() -> None:
     """Note that there are no checkpoints any more: the garbage collector may look at everything again."""
     if _frozen_here:
         _frozen_here.clear()
         gc.unfreeze()
 
 
-def abandon() -> None:
+def kill_last() -> None:
     """Kill the process of the last checkpoint, which has not answered the server."""
     while _last:
         number = _last.pop()
@@ -84,7 +85,7 @@ def abandon() -> None:
 
 
 def _fork(address: str, nonce: str) -> None:
-    """Fork a frozen child, which is no child of the kernel: what waits for children must not find it."""
+    """Fork twice, so that code which waits for the kernel's children does not find the frozen process."""
     streams: list[Any] = [sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__]
     for stream in streams:
         with contextlib.suppress(Exception):  # code may have put anything there
@@ -95,23 +96,23 @@ def _fork(address: str, nonce: str) -> None:
     if not gc.get_freeze_count():  # a forked kernel has what it shares with others frozen already
         _frozen_here.append(True)
         gc.freeze()  # a collection would write to all objects, and so end the sharing of their memory
-    drawn = _random_states()
-    told, telling = os.pipe()
+    random_states = _random_states()
+    read_end, write_end = os.pipe()
     # Inserted, and not added: adding makes Python forget which warnings it has shown.
     filters: Any = warnings.filters
     filters.insert(0, _NO_FORK_WARNING)
     try:
-        between = os.fork()
-        if not between:
-            _fork_again(address, nonce, telling, (loop, drawn))
+        intermediate = os.fork()
+        if not intermediate:
+            _fork_again(address, nonce, write_end, (loop, random_states))
     except Exception as error:  # a hook of the user's, perhaps
         _report_problem(address, nonce, f"its process could not be forked: {type(error).__name__}: {error}")
-        os.close(told)
+        os.close(read_end)
         return
     finally:
         _remove_filter()
-        os.close(telling)
-    _await_child(address, nonce, between, told)
+        os.close(write_end)
+    _await_child(address, nonce, intermediate, read_end)
 
 
 def _remove_filter() -> None:
@@ -131,13 +132,13 @@ def _flush_files() -> None:
             file.flush()
 
 
-def _await_child(address: str, nonce: str, between: int, told: int) -> None:
+def _await_child(address: str, nonce: str, intermediate: int, read_end: int) -> None:
     """Wait until a child has forked the frozen process, and note which it is; a child that hangs is killed."""
     poll = select.poll()
-    poll.register(told, select.POLLIN)
+    poll.register(read_end, select.POLLIN)
     has_answered = bool(poll.poll(_FORK_SECONDS * 1000))
-    number = os.read(told, 8) if has_answered else b""
-    os.close(told)
+    number = os.read(read_end, 8) if has_answered else b""
+    os.close(read_end)
     while _last:
         os.close(_last.pop())
     if number:
@@ -145,25 +146,25 @@ def _await_child(address: str, nonce: str, between: int, told: int) -> None:
             _last.append(os.pidfd_open(int.from_bytes(number, "little")))
     else:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(between, signal.SIGKILL)
+            os.kill(intermediate, signal.SIGKILL)
         how = "ended at once" if has_answered else f"did not begin within {_FORK_SECONDS:g} s, and was killed"
         _report_problem(address, nonce, f"its process {how}")
     with contextlib.suppress(ChildProcessError):  # where code has told the system to ignore the ends of children
-        os.waitpid(between, 0)
+        os.waitpid(intermediate, 0)
 
 
-def _fork_again(address: str, nonce: str, telling: int, before: tuple[Any, dict[str, Any]]) -> None:
+def _fork_again(address: str, nonce: str, write_end: int, before: tuple[Any, dict[str, Any]]) -> None:
     status = 1
     try:
         frozen = os.fork()
         if frozen:
-            os.write(telling, frozen.to_bytes(8, "little"))
+            os.write(write_end, frozen.to_bytes(8, "little"))
             status = 0
         else:
             _remove_filter()
-            told, channel = frozen_process.be_frozen(address, nonce)
+            settings, channel = frozen_process.run_frozen_process(address, nonce)
             # From here on, this is a child of the frozen process.
-            restored_kernel.be_kernel(told, channel, *before)
+            restored_kernel.run_restored_kernel(settings, channel, *before)
             raise SystemExit(0)  # the interpreter ends as it would have ended after the kernel's first life
     except SystemExit:
         raise

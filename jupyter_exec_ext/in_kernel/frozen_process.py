@@ -3,7 +3,7 @@
 It shares the kernel's memory until one of the two writes to it, and has none of its sockets. Open files, whose
 positions a process shares with its children, are opened anew in those.
 
-Read by ``protocol/checkpoint_requests.py``, on Linux alone; see ``checkpoint.py``.
+``protocol/checkpoint_requests.py`` sends this source to kernels, which run it; see ``checkpoint.py``. Linux alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CONNECT_SECONDS = 5.0
 _GREETING = b"h"
 
 
-def be_frozen(address: str, nonce: str) -> tuple[dict[str, Any], socket.socket]:
+def run_frozen_process(address: str, nonce: str) -> tuple[dict[str, Any], socket.socket]:
     """Wait for requests; returns in the children, with what a child is to be and its channel."""
     os.setsid()
     signal.set_wakeup_fd(-1)
@@ -43,22 +43,22 @@ def be_frozen(address: str, nonce: str) -> tuple[dict[str, Any], socket.socket]:
     control.settimeout(None)
     control.sendall(json.dumps({"nonce": nonce}).encode() + b"\n")
     descriptors = requests.serve(control)
-    channel, told = requests.enter(descriptors, greeting=_GREETING)
+    channel, settings = requests.enter(descriptors, greeting=_GREETING)
     for number, handler in handlers.items():
         if handler is not None:  # it was set by something other than Python
             signal.signal(number, handler)
-    environment.write(told["environment"])
-    os.environ.update(told["environment"])
-    before, now = told["directory"] or ("", "")
+    environment.write(settings["environment"])
+    os.environ.update(settings["environment"])
+    old_root, new_root = settings["directory"] or ("", "")
     # By its name, also where it is the same one: its files may have been replaced.
     with contextlib.suppress(OSError):
-        os.chdir(_moved(here, before, now))
-    if before != now:
-        _move_modules(before, now)
-    _reopen({descriptor: (_moved(path, before, now), *rest) for descriptor, (path, *rest) in files.items()})
+        os.chdir(_moved(here, old_root, new_root))
+    if old_root != new_root:
+        _move_modules(old_root, new_root)
+    _reopen({descriptor: (_moved(path, old_root, new_root), *rest) for descriptor, (path, *rest) in files.items()})
     gc.enable()
     requests.end_with(channel)
-    return told, channel
+    return settings, channel
 
 
 def _open_descriptors() -> list[int]:
@@ -98,22 +98,23 @@ def _working_directory() -> str:
         return "/"
 
 
-def _moved(path: str, before: str, now: str) -> str:
-    """Return a path below the directory `before` as one below `now`."""
-    return now + path[len(before) :] if before and (path == before or path.startswith(f"{before}/")) else path
+def _moved(path: str, old_root: str, new_root: str) -> str:
+    """Return a path below the directory `old_root` as one below `new_root`."""
+    is_below = path == old_root or path.startswith(f"{old_root}/")
+    return new_root + path[len(old_root) :] if old_root and is_below else path
 
 
-def _move_modules(before: str, now: str) -> None:
+def _move_modules(old_root: str, new_root: str) -> None:
     """Have a branch import from its own directory, where it has a copy of the session's packages."""
     for module in list(sys.modules.values()):
         path = vars(module).get("__path__") if isinstance(module, types.ModuleType) else None
         if isinstance(path, list):
-            path[:] = [_moved(each, before, now) for each in path]
+            path[:] = [_moved(each, old_root, new_root) for each in path]
     packages: Any = sys.modules.get("jupyter_exec_packages")  # of ``package_environment.py``
     if packages is not None:
         with contextlib.suppress(Exception):  # without it, the branch uses the session's as long as that lives
-            packages.move(now)
-    sys.path[:] = [_moved(path, before, now) for path in sys.path]
+            packages.move(new_root)
+    sys.path[:] = [_moved(path, old_root, new_root) for path in sys.path]
     importlib.invalidate_caches()
 
 

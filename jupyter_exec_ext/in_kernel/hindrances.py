@@ -1,9 +1,9 @@
-"""Hindrances of checkpoints: what a process has that a fork of it would not have, by kind and name.
+"""Hindrances of checkpoints: things of a process that a fork does not have, such as threads, by kind and name.
 
 A fork takes memory and open files along. It leaves behind threads, child processes, connections and what a graphics
 processor holds. Objects that count on them would fail later, or wait for ever; so they are found and named before.
 
-Read by ``protocol/checkpoint_requests.py``, on Linux alone; see ``checkpoint.py``.
+``protocol/checkpoint_requests.py`` sends this source to kernels, which run it; see ``checkpoint.py``. Linux alone.
 """
 
 from __future__ import annotations

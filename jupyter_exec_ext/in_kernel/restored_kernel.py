@@ -1,10 +1,10 @@
-"""Kernel that comes of a checkpoint: a new IPython kernel around the shell that was there before.
+"""Restored kernel: a new IPython kernel around the existing shell, in a fork of a checkpoint's process.
 
 It has sockets, threads and streams of its own. Objects that code may have references to, such as the kernel, the
 streams and the event loop, are made anew in place.
 
-Read by ``protocol/checkpoint_requests.py``, on Linux alone; see ``checkpoint.py``. Versions of IPython and ipykernel
-differ in some of what is looked for here.
+``protocol/checkpoint_requests.py`` sends this source to kernels, which run it; see ``checkpoint.py``. Linux alone.
+Versions of IPython and ipykernel differ, so some attributes may be missing.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ requests: Any = importlib.import_module("jupyter_exec_fork_requests")
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 # Bytes that a kernel sends when it is ready. The second means that it also waits for its readers.
 _BOUND, _WAITS = b"b", b"w"
-# What a process must not close, since closing it would change what the kernel itself still uses.
+# Objects that are kept alive: their ends would close descriptors whose numbers are in use again.
 _kept: list[Any] = []
 _streams: dict[str, Any] = {}
 #: How deep the stack was at the beginning of each life.
 _depths: list[int] = []
 
 
-def be_kernel(told: dict[str, Any], channel: socket.socket, loop: Any, drawn: dict[str, Any]) -> None:
-    """Be a kernel around the shell that was there before, until it is shut down."""
+def run_restored_kernel(
+    settings: dict[str, Any], channel: socket.socket, loop: Any, random_states: dict[str, Any]
+) -> None:
+    """Run a kernel around the existing shell until it is shut down."""
     shell = get_ipython()
     old, application = shell.kernel, shell.kernel.parent
     # First: what is logged from here on would be sent by the old thread, which waits three seconds for the old process.
@@ -54,7 +56,7 @@ def be_kernel(told: dict[str, Any], channel: socket.socket, loop: Any, drawn: di
     sys.stdout, sys.stderr, sys.displayhook = sys.__stdout__, sys.__stderr__, sys.__displayhook__
     _renew_history(shell.history_manager)
     type(old).clear_instance()
-    waits = _make_sockets(application, told)
+    waits = _make_sockets(application, settings)
     kernel = application.kernel
     shell.parent = shell.kernel = kernel
     # The old hook and traps may be in use: a request was being answered when the process was forked.
@@ -66,9 +68,9 @@ def be_kernel(told: dict[str, Any], channel: socket.socket, loop: Any, drawn: di
     if publish is not None:
         publish()
     sys.stdout, sys.stderr = streams["stdout"], streams["stderr"]
-    # Last: to make sockets at random ports has drawn some.
-    if told["same_random"]:
-        for name, state in drawn.items():
+    # Last: to make sockets at random ports has random_states some.
+    if settings["same_random"]:
+        for name, state in random_states.items():
             (sys.modules[name].setstate if name == "random" else sys.modules[name].set_state)(state)
     else:
         requests.reseed_random_generators()
@@ -117,16 +119,16 @@ def renewed_stream(session: Any, thread: Any, name: str, **options: Any) -> Any:
     stream = _streams.get(name)
     if stream is None:
         return OutStream(session, thread, name, **options)
-    # It has the number of a descriptor that another file has, too; closed twice, it would be somebody else's.
+    # Two files have its descriptor's number; closed a second time, that would be another file's.
     _kept.append(stream.echo)
     stream.__dict__.clear()
     stream.__init__(session, thread, name, **options)
     return stream
 
 
-def _make_sockets(application: Any, told: dict[str, Any]) -> bool:
+def _make_sockets(application: Any, settings: dict[str, Any]) -> bool:
     """Have ipykernel's application make sockets, streams and a kernel; return whether the kernel waits for readers."""
-    limit, waits = told["max_unsent_messages"], False
+    limit, waits = settings["max_unsent_messages"], False
     bind = application._try_bind_socket
 
     def bind_waiting(sock: Any, port: int) -> Any:
@@ -143,7 +145,7 @@ def _make_sockets(application: Any, told: dict[str, Any]) -> bool:
         "announce": lambda said: None,  # of a forked kernel; it announced its first life
     }
     application.context = application.poller = None
-    application.connection_file = told["connection_file"]
+    application.connection_file = settings["connection_file"]
     for name in _PORTS:
         setattr(application, name, 0)  # as the connection file has them
     application.made_shell = None

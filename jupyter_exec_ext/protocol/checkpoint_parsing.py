@@ -1,4 +1,4 @@
-"""The requests of checkpoints, as the server reads them."""
+"""Parsing of the bodies of requests for checkpoints, branches and returns."""
 
 from __future__ import annotations
 

@@ -48,22 +48,22 @@ def taking_request(address: str, nonce: str, *, force: bool) -> dict[str, Any]:
     address : str
         The Unix socket, as the kernel sees it, on which the server waits for the checkpoint's process.
     nonce : str
-        What the process says first.
+        Token that the process sends first, by which the server knows it.
     force : bool
-        Whether to make it although something cannot be taken along.
+        Make the checkpoint even if something cannot be taken along.
     """
-    take = f"__import__('jupyter_exec_checkpoint').take({address!r}, {nonce!r}, force={force})"
+    take = f"__import__('jupyter_exec_checkpoint').schedule_checkpoint({address!r}, {nonce!r}, force={force})"
     return silent_request({_ANSWER: take})
 
 
 def abandoning_request() -> dict[str, Any]:
     """Return the content of the request to kill the last checkpoint's process, which has not answered."""
-    return silent_request({_ANSWER: "__import__('jupyter_exec_checkpoint').abandon()"})
+    return silent_request({_ANSWER: "__import__('jupyter_exec_checkpoint').kill_last()"})
 
 
 def forgetting_request() -> dict[str, Any]:
     """Return the content of the request that tells a kernel of the end of its last checkpoint."""
-    return silent_request({_ANSWER: "__import__('jupyter_exec_checkpoint').forget()"})
+    return silent_request({_ANSWER: "__import__('jupyter_exec_checkpoint').unfreeze_garbage()"})
 
 
 @cache

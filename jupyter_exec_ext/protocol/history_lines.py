@@ -1,4 +1,4 @@
-"""Lines of a session's history: what has led to its present state, and what belongs to lines that it has left."""
+"""History of a session after returns to checkpoints: chooses the executions that led to the present state."""
 
 from __future__ import annotations
 

@@ -28,8 +28,7 @@ class AsyncExecCheckpoints(AsyncExecPackages):
         name : str
             Name for people.
         force : bool
-            Whether to make it although something cannot be taken along, such as a thread. The record's `lost` then
-            lists it.
+            Make the checkpoint even if something cannot be taken along, such as a thread. The record's `lost` lists it.
 
         Returns
         -------

@@ -131,7 +131,7 @@ class KernelStarter:
             await launch.begin()
             return await self._host.start(self.name, self._env, directory, self._isolate, launch=launch)
         finally:
-            await launch.abandon()
+            await launch.release()
 
     async def announce(self, kernel: Kernel) -> None:
         """List the kernel as that of the session, if it has one, and is not listed."""

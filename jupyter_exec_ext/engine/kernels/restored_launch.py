@@ -96,7 +96,7 @@ class RestoredLaunch:
         with open(os.devnull, "r+b") as nothing:
             return self._frozen.fork([nothing.fileno(), 1, stderr])
 
-    async def abandon(self) -> None:
+    async def release(self) -> None:
         """End a process that was begun, if it was not made a kernel, and remove what is left of the files."""
         if self._process is not None:
             self._process.channel.close()

@@ -100,7 +100,7 @@ class KernelLaunch(Protocol):
         CheckpointFailed, StorageFull
         """
 
-    async def abandon(self) -> None:
+    async def release(self) -> None:
         """End the process, if it was not made a kernel; done after any end."""
 
 

@@ -63,7 +63,7 @@ class CheckpointService:
         name : str
             Name for people.
         force : bool
-            Whether to make it although something cannot be taken along.
+            Make the checkpoint even if something cannot be taken along.
 
         Returns
         -------
@@ -95,6 +95,8 @@ class CheckpointService:
         return record
 
     def _check_room(self, caller: Caller) -> None:
+        for checkpoints in self._of_sessions.values():
+            checkpoints.remove_ended()
         owners = [owner for owner, checkpoints in self._by_owner() for _ in checkpoints.records] + self._coming
         most = self._settings.max_checkpoints
         if not most:

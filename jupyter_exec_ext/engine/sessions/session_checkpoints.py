@@ -81,11 +81,14 @@ class SessionCheckpoints:
 
     @property
     def records(self) -> list[Checkpoint]:
-        """The checkpoints, oldest first; those whose processes have ended are gone."""
+        """The checkpoints, oldest first."""
+        return [kept.record for kept in self._kept.values()]
+
+    def remove_ended(self) -> None:
+        """Delete the checkpoints whose processes have ended."""
         for checkpoint_id in [key for key, kept in self._kept.items() if kept.frozen.is_gone]:
             self._drop(checkpoint_id)
             self._forget_if_last()
-        return [kept.record for kept in self._kept.values()]
 
     def pids(self) -> list[int]:
         """Return the processes of the checkpoints."""
@@ -117,7 +120,7 @@ class SessionCheckpoints:
             lost=lost,
         )
         if self._live.is_closing:
-            frozen.end()
+            frozen.kill()
             self._background.start(self._files.remove_all(self._live.record.id))
             raise SessionEnded("the session is being shut down; create a new one")
         self._kept[checkpoint_id] = _Kept(record, frozen, asyncio.Lock())
@@ -132,7 +135,7 @@ class SessionCheckpoints:
         except asyncio.CancelledError:
             await asyncio.wait([freezing])
             if freezing.exception() is None:
-                freezing.result()[0].end()
+                freezing.result()[0].kill()
                 await self._files.remove(self._live.record.id, checkpoint_id)
             raise
 
@@ -141,7 +144,7 @@ class SessionCheckpoints:
     ) -> tuple[FrozenKernel, tuple[Hindrance, ...]]:
         frozen, lost = await self._freezer.freeze(force=force)
         with ExitStack() as undo:
-            undo.callback(frozen.end)
+            undo.callback(frozen.kill)
             await self._files.keep(self._live.record.id, checkpoint_id)
             undo.pop_all()
         return frozen, lost
@@ -170,7 +173,7 @@ class SessionCheckpoints:
             before = self._live.runner.last_execution_id
             await self._live.restart(launch)
         finally:
-            await launch.abandon()
+            await launch.release()
         self._freezer.note_restored()
         self._live.runner.last_execution_id = kept.record.after
         restore = Restore(checkpoint_id, utc_timestamp(time.time()), kept.record.after, before)
@@ -227,7 +230,8 @@ class SessionCheckpoints:
             await self._files.remove(self._live.record.id, kept.record.id)
 
     def _find(self, checkpoint_id: str) -> _Kept:
-        if checkpoint_id not in {record.id for record in self.records}:
+        self.remove_ended()
+        if checkpoint_id not in self._kept:
             raise CheckpointNotFound(
                 f"the session has no checkpoint {checkpoint_id!r}; list its checkpoints to find the id"
             )
@@ -246,7 +250,7 @@ class SessionCheckpoints:
 
     def _drop(self, checkpoint_id: str) -> None:
         kept = self._kept.pop(checkpoint_id)
-        kept.frozen.end()
+        kept.frozen.kill()
         self._background.start(self._remove_files(kept))
         if kept.timer is not None:
             kept.timer.cancel()
@@ -266,7 +270,7 @@ class SessionCheckpoints:
 
     def measured(self, memory_bytes: Mapping[int, int | None]) -> list[Checkpoint]:
         """Return the records with the memory of their processes."""
-        self.records  # noqa: B018  # drops those that are gone
+        self.remove_ended()
         return [replace(kept.record, memory_bytes=memory_bytes.get(kept.frozen.pid)) for kept in self._kept.values()]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Timers of one session: it ends after some idle time, and when it is as old as its policy lets it be."""
+"""Timers of one session: they end it after its idle time, and at its maximum age."""
 
 from __future__ import annotations
 

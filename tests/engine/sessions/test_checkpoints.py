@@ -282,7 +282,7 @@ async def test_hostile_answers_are_refused(engine: ExecEngine) -> None:
     session_id = await new_session(engine)
     fake = (
         "import sys, types\nfake = sys.modules['jupyter_exec_checkpoint'] = types.ModuleType('fake')\n"
-        "fake.take = lambda address, nonce, force: {answer}\nfake.abandon = lambda: None"
+        "fake.schedule_checkpoint = lambda address, nonce, force: {answer}\nfake.kill_last = lambda: None"
     )
     for answer in ("'[' * 100_000", "'{}'", "1", "'[[1]]'", "1 / 0"):
         await engine.checkpoints.create(ME, session_id)  # loads the program, again after each error
@@ -300,7 +300,7 @@ async def test_a_process_that_says_something_else_is_no_checkpoint(engine: ExecE
         "import socket, sys, types\nfake = sys.modules['jupyter_exec_checkpoint'] = types.ModuleType('fake')\n"
         "def take(address, nonce, force):\n    control = socket.socket(socket.AF_UNIX); control.connect(address)\n"
         f"    control.sendall({line!r}.replace(b'%s', nonce.encode())); control.close(); return '[]'\n"
-        "fake.take = take; fake.abandon = lambda: None"
+        "fake.schedule_checkpoint = take; fake.kill_last = lambda: None"
     )
     await engine.checkpoints.create(ME, session_id)  # loads the program
     await printed(engine, session_id, fake)
