@@ -111,16 +111,17 @@ class SessionService:
 
     async def _measured(self, sessions: Sequence[Session]) -> Sequence[Session]:
         pids = self._registry.pids()
-        found = await self._memory.measure({one.id: pids[one.id] for one in sessions if one.id in pids})
         kept = {session.id: self.checkpoint_pids(session.id) for session in sessions}
+        # What is measured is kept for seconds. With each checkpoint more, all of them share their memory otherwise.
+        keys = {session.id: f"{session.id} {len(kept[session.id])}" for session in sessions if session.id in pids}
+        found = await self._memory.measure({key: pids[session_id] for session_id, key in keys.items()})
         of_checkpoints = await asyncio.to_thread(lambda: {key: sum(map(memory_bytes, kept[key])) for key in kept})
-        return [
-            replace(
-                session,
-                memory_bytes=None if (own := found.get(session.id)) is None else own + of_checkpoints[session.id],
-            )
-            for session in sessions
-        ]
+
+        def total(session_id: str) -> int | None:
+            own = found.get(keys.get(session_id, ""))
+            return None if own is None else own + of_checkpoints[session_id]
+
+        return [replace(session, memory_bytes=total(session.id)) for session in sessions]
 
     async def get_live(self, caller: Caller, session_id: str) -> LiveSession:
         """Return a session that has not ended; raise `SessionNotFound` or `SessionEnded` if there is none."""
