@@ -81,7 +81,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     },
     "isolation": set(),
     "isolation.common": {"system"},
-    "isolation.sandbox": {"isolation.common"},
+    "isolation.sandbox": {"system", "isolation.common"},
     "isolation.landlock": {"system", "isolation.common"},
     "isolation.network": {"isolation.common"},  # for the server's directory
     "forkserver": {"models", "errors", "system", "protocol"},

@@ -137,6 +137,8 @@ class FrozenKernelListener:
         self._path = path
         with ExitStack() as undo:
             self._socket = undo.enter_context(socket.socket(socket.AF_UNIX))
+            # Of the socket, which its file gets: the kernel may put a link in the place of the file.
+            os.fchmod(self._socket.fileno(), 0o600)
             directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY)
             try:
                 # By the number of its directory: the path may be too long for a socket.
@@ -144,7 +146,6 @@ class FrozenKernelListener:
             finally:
                 os.close(directory)
             undo.callback(path.unlink, missing_ok=True)
-            os.chmod(path, 0o600)
             self._socket.listen(1)
             undo.pop_all()
 

@@ -30,6 +30,7 @@ bounded_output: Any = importlib.import_module("jupyter_exec_bounded_output")
 hindrances: Any = importlib.import_module("jupyter_exec_hindrances")
 requests: Any = importlib.import_module("jupyter_exec_fork_requests")
 
+_LAST_ANSWER_SECONDS = 1.0
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 # Bytes that a kernel sends when it is ready. The second means that it also waits for its readers.
 _BOUND, _WAITS = b"b", b"w"
@@ -77,6 +78,16 @@ def run_restored_kernel(
     channel.send(_WAITS if waits else _BOUND)
     _keep_room_on_stack()
     application.start()
+    _await_last_answer(application)
+
+
+def _await_last_answer(application: Any) -> None:
+    """Let the control thread finish with the request to exit: it would wait for the output thread, which ends first."""
+    control = getattr(application, "control_thread", None)
+    if control is not None and control.is_alive():
+        has_answered = threading.Event()
+        control.io_loop.add_callback(has_answered.set)
+        has_answered.wait(_LAST_ANSWER_SECONDS)
 
 
 def _keep_room_on_stack() -> None:

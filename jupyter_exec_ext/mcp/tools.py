@@ -141,7 +141,7 @@ TOOLS = (
         "checkpoint_session",
         "Keep a session's state",
         "Keep the state of a session before you try something: variables, imports and the files of its working "
-        "directory. restore_session goes back to it. This needs a Python kernel without isolation.",
+        "directory. restore_session goes back to it. This needs a Python kernel without isolation, or in a sandbox.",
         CheckpointArguments,
         CheckpointResult,
         (CHECKPOINT,),

@@ -24,6 +24,11 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
 import jupyter_exec_ext
+from jupyter_exec_ext.engine.kernels.checkpoint_access import checkpoint_access
+from jupyter_exec_ext.engine.kernels.restored_launch import RestoredLaunch
+from jupyter_exec_ext.forkserver.frozen_kernel import FrozenKernelListener
+from jupyter_exec_ext.protocol.checkpoint_requests import hindrances_of, loading_request, taking_request
+from jupyter_exec_ext.system.worker_threads import in_thread
 from tests.containment.plain import READY_SECONDS, as_user, wait_for_ready
 
 if TYPE_CHECKING:
@@ -50,9 +55,14 @@ class IsolatedKernel:
         Module and class.
     config : mapping
         What its kernelspec says.
+    is_restored : bool
+        Whether each kernel is replaced by one from a checkpoint before it is used.
     """
 
-    def __init__(self, world: World, provisioner: str, config: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, world: World, provisioner: str, config: dict[str, Any] | None = None, *, is_restored: bool = False
+    ) -> None:
+        self._is_restored = is_restored
         self._world = world
         self._provisioner = provisioner
         self._config = config or {}
@@ -67,7 +77,7 @@ class IsolatedKernel:
         if os.geteuid() == 0:
             os.chown(self._data, self._world.user, -1)
         command = [sys.executable, "-c", _START.format(root=_ROOT, text=text), self._provisioner]
-        command += [str(self._world.work), json.dumps(self._config)]
+        command += [str(self._world.work), json.dumps(self._config), "restored" if self._is_restored else ""]
         self._server = subprocess.Popen(
             as_user(command, self._world.user, own_mounts=self._world.user == 0, needs=[_ROOT]),
             cwd="/",
@@ -110,7 +120,7 @@ class IsolatedKernel:
             self.client = None
 
 
-async def _serve(provisioner: str, work: str, config: dict[str, Any]) -> None:
+async def _serve(provisioner: str, work: str, config: dict[str, Any], *, is_restored: bool) -> None:
     module, _, name = provisioner.rpartition(".")
     kind = getattr(import_module(module), name)
     entry_point: Any = SimpleNamespace(name=_NAME, load=lambda: kind)
@@ -123,11 +133,41 @@ async def _serve(provisioner: str, work: str, config: dict[str, Any]) -> None:
             await manager.restart_kernel(now=True)
         else:
             await manager.start_kernel(cwd=work)
+        if is_restored:
+            await _restore(manager)
         print(json.dumps({**manager.get_connection_info(), "key": manager.session.key.decode()}), flush=True)
     if manager.has_kernel:
         await manager.shutdown_kernel(now=True)
 
 
+async def _restore(manager: AsyncKernelManager) -> None:
+    """Make a checkpoint of a kernel, and restore it."""
+    access = checkpoint_access(manager)
+    assert access is not None
+    client = manager.client()
+    client.start_channels()
+    await client.wait_for_ready()
+    listener = FrozenKernelListener(access.path)
+    for request in (
+        loading_request(),
+        taking_request(access.address, "x", force=False, hold_signal=access.hold_signal),
+    ):
+        reply = await client.execute_interactive(
+            request["code"], silent=True, user_expressions=request["user_expressions"], allow_stdin=False
+        )
+    assert hindrances_of(reply["content"]) == ()
+    frozen = await in_thread(listener.accept, "x", 10)
+    listener.close()
+    client.stop_channels()
+    launch = RestoredLaunch(frozen, same_random=False, new_output=access.new_output)
+    await launch.begin()
+    await launch.replace_kernel_of(manager.provisioner)
+    _frozen[:] = [frozen]  # it ends with this object
+
+
+_frozen: list[Any] = []
+
+
 if __name__ == "serve":
     os.chdir("/")
-    asyncio.run(_serve(sys.argv[1], sys.argv[2], json.loads(sys.argv[3])))
+    asyncio.run(_serve(sys.argv[1], sys.argv[2], json.loads(sys.argv[3]), is_restored=bool(sys.argv[4])))

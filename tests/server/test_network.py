@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient
 from jupyter_exec_ext.errors import Forbidden, InvalidRequest
 from tests.support.bearers import Bearer, mint, owner_of
@@ -48,6 +49,17 @@ def test_bearer_reads_its_rules_and_refused_requests(agent: Bearer) -> None:
     assert (request["verdict"], request["host"], request["port"]) == ("refused", "c.example", 80)
     assert "policy 'net' does not allow host c.example" in request["reason"]
     assert request["wanted_rule"] == "c.example:80"
+
+
+def test_rules_hold_for_a_kernel_from_a_checkpoint(ruled: Host) -> None:
+    agent = mint(ruled, ALL_SCOPES, policy="net")
+    session = agent.session()
+    made = agent.call("POST", f"/sessions/{session}/checkpoints", json={}).json()
+    restored = agent.call("POST", f"/sessions/{session}/restore", json={"checkpoint": made["id"]})
+    assert restored.status_code == 200, restored.text
+    assert "403" in agent.run(session, _FETCH).json()["stdout"]
+    (request,) = agent.call("GET", f"/sessions/{session}/network").json()["requests"]
+    assert request["host"] == "c.example"
 
 
 def test_owner_alone_adds_a_rule(ruled: Host, agent: Bearer) -> None:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any, cast
 
 from jupyter_client.manager import AsyncKernelManager
@@ -19,6 +17,7 @@ from jupyter_core.utils import ensure_async
 
 from ...errors import IsolationRequired
 from ..ports import KernelExit, KernelLaunch, KernelTraits
+from .checkpoint_access import checkpoint_access
 from .death_report import KernelStderr
 from .kernel_supervisor import end_of, watch_exit
 from .kernel_uses import KernelUses
@@ -170,17 +169,9 @@ class HostedKernel:
             shared_directory=getattr(provisioner, "shared_directory", None),
             files=getattr(provisioner, "files", None),
             network_listener=getattr(provisioner, "network_listener", None),
-            checkpoint_socket=self._checkpoint_socket,
+            checkpoints=checkpoint_access(self._km),
             has_state=self._is_restored,
         )
-
-    @property
-    def _checkpoint_socket(self) -> tuple[Path, str] | None:
-        if sys.platform != "linux" or self.provisioner_name not in ISOLATABLE:
-            return None
-        stem = Path(self._km.connection_file).with_suffix("")
-        path = stem.with_name(f"{stem.name}-chkpt")  # no longer than the kernel's own sockets: see `unix_transport`
-        return path, str(path)
 
     def last_words(self) -> str:
         """Return the end of what its process has printed, where that is kept; blocks for up to a second."""
@@ -247,6 +238,12 @@ class HostedKernel:
         options: dict[str, Any] = {"now": now}
         before = self._stderr
         with ExitStack() as undo:
+            if isinstance(launch, RestoredLaunch) and launch.is_in_sandbox:
+                self._is_restored = True
+                # Not by the manager, which would end the sandbox.
+                await launch.replace_kernel_of(self._km.provisioner)
+                self._mark("starting")
+                return
             if isinstance(launch, RestoredLaunch):
                 undo.enter_context(launch.replacing(self._km.provisioner))
                 self._stderr = launch.stderr

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, Protocol
@@ -16,6 +16,7 @@ from ...forkserver.frozen_kernel import FrozenKernel
 from ...protocol.kernel_preparation import MAX_UNSENT_MESSAGES
 from ...system.worker_threads import in_thread
 from ..concurrency import wait_shielded
+from ..ports import ProcessOutput
 from .death_report import KernelStderr
 
 _READY_SECONDS = 20.0
@@ -46,11 +47,10 @@ class RestoredLaunch:
         Working directory of the checkpoint's session, and the one that the kernel has instead.
     stage : callable, optional
         Returns files of the checkpoint, which become the session's before the kernel goes on; None if it has none.
-
-    Attributes
-    ----------
-    stderr : KernelStderr
-        Standard error of the kernel; once it has begun.
+    new_output : callable, optional
+        Makes the output of a kernel in a sandbox.
+    others : collection of int
+        Processes of the session's other checkpoints.
     """
 
     def __init__(
@@ -61,8 +61,12 @@ class RestoredLaunch:
         environment: Mapping[str, str] | None = None,
         directory: tuple[str, str] | None = None,
         stage: Callable[[], Awaitable[Files | None]] | None = None,
+        new_output: Callable[[], ProcessOutput] | None = None,
+        others: Collection[int] = (),
     ) -> None:
-        self.stderr: KernelStderr
+        self._new_output = new_output
+        self._others = others
+        self._output: ProcessOutput | None = None
         self._frozen = frozen
         self._same_random = same_random
         self._environment = dict(environment or {})
@@ -81,26 +85,48 @@ class RestoredLaunch:
         OutOfResources, OSError
             If there can be no further process.
         """
-        self.stderr = KernelStderr()
+        output = self._output = KernelStderr() if self._new_output is None else self._new_output()
         try:
-            forking = asyncio.ensure_future(in_thread(self._fork, self.stderr.for_kernel))
+            forking = asyncio.ensure_future(in_thread(self._fork, output.for_kernel))
             # Until it has ended it uses the descriptor, also if this is cancelled.
             self._process = await wait_shielded(forking)
             if self._stage is not None:
                 self._files = await self._stage()
         except BaseException:
-            self.stderr.close()
+            output.close()
             raise
 
-    def _fork(self, stderr: int) -> ForkedProcess:
+    def _fork(self, output: int) -> ForkedProcess:
         with open(os.devnull, "r+b") as nothing:
-            return self._frozen.fork([nothing.fileno(), 1, stderr])
+            return self._frozen.fork([nothing.fileno(), output if self.is_in_sandbox else 1, output])
+
+    @property
+    def stderr(self) -> KernelStderr | None:
+        """Standard error of the kernel, once it has begun; None for one in a sandbox, which keeps its output itself."""
+        return self._output if isinstance(self._output, KernelStderr) else None
+
+    @property
+    def output(self) -> ProcessOutput:
+        """Output of the kernel's process, once it has begun."""
+        assert self._output is not None
+        return self._output
+
+    @property
+    def is_in_sandbox(self) -> bool:
+        """True if the process is in the sandbox of a kernel that it can replace."""
+        return self._new_output is not None
+
+    @property
+    def spared_pids(self) -> set[int]:
+        """The processes that go on when all else in a sandbox ends."""
+        begun = () if self._process is None else (self._process.pid,)
+        return {self._frozen.pid, *self._others, *begun}
 
     async def release(self) -> None:
         """End a process that was begun, if it was not made a kernel, and remove what is left of the files."""
         if self._process is not None:
             self._process.channel.close()
-            self.stderr.close()
+            self.output.close()
             self._process = None
         files, self._files = self._files, None
         if files is not None:
@@ -109,7 +135,7 @@ class RestoredLaunch:
     @contextmanager
     def replacing(self, provisioner: Any) -> Iterator[None]:
         """Have a provisioner launch this process, instead of one of its own."""
-        provisioner.launch_kernel = partial(self._launch, provisioner)
+        provisioner.launch_kernel = partial(self.launch, provisioner)
         try:
             yield
         finally:
@@ -126,7 +152,19 @@ class RestoredLaunch:
 
         manager._async_launch_kernel = launch_here
 
-    async def _launch(self, provisioner: Any, command: list[str], **options: Any) -> Any:
+    async def replace_kernel_of(self, provisioner: Any) -> None:
+        """Make the process the kernel of a provisioner in whose sandbox it is; raises as `launch`."""
+        await provisioner.end_kernel(self.spared_pids)
+        await self.launch(provisioner)
+
+    async def launch(self, provisioner: Any, *_: Any, **options: Any) -> Any:
+        """Make the process that was begun the kernel of a provisioner, as its `launch_kernel` does.
+
+        Raises
+        ------
+        KernelStartFailed
+            If it could not be made a kernel, or its files could not be replaced; the session's state is lost.
+        """
         process, self._process = self._process, None
         assert process is not None
         told = {
@@ -142,9 +180,12 @@ class RestoredLaunch:
             except CheckpointFailed as error:
                 process.kill()
                 raise KernelStartFailed(f"{error.message}; the session's state is lost") from error
-        # As `LocalProvisioner.launch_kernel` leaves it.
-        provisioner.process = process
-        provisioner.pid = provisioner.pgid = process.pid
+        if self.is_in_sandbox:
+            provisioner.adopt(process, self.output)
+        else:  # as `LocalProvisioner.launch_kernel` leaves it
+            provisioner.process = process
+            provisioner.pid = provisioner.pgid = process.pid
+        self.output.release_to_kernel()
         await in_thread(process.tell, json.dumps(told).encode() + b"\n")
         if not await in_thread(process.first_word, _READY_SECONDS):
             process.kill()

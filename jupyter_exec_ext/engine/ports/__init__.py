@@ -8,6 +8,7 @@ from __future__ import annotations
 from .access_store_ports import GrantStore, SecretStore, TokenStore
 from .file_ports import NO_LIMITS, FileLimits, FileList, FileReader, FileWriter, KernelFiles, SessionFiles
 from .kernel_ports import (
+    CheckpointAccess,
     Kernel,
     KernelExit,
     KernelHost,
@@ -16,6 +17,7 @@ from .kernel_ports import (
     KernelReceiver,
     KernelTraits,
     NoObserver,
+    ProcessOutput,
     RoomMaker,
 )
 from .network_ports import MakeProxy, NetworkProxy
@@ -33,6 +35,7 @@ from .store_ports import (
 __all__ = [
     "NO_LIMITS",
     "AuditTrail",
+    "CheckpointAccess",
     "EventLog",
     "ExecutionStore",
     "FileLimits",
@@ -53,6 +56,7 @@ __all__ = [
     "NetworkProxy",
     "NoObserver",
     "OutputSpool",
+    "ProcessOutput",
     "RoomMaker",
     "SecretStore",
     "SessionFiles",

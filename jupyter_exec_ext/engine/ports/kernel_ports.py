@@ -40,6 +40,46 @@ class KernelExit:
         return "ended" if self.exit_code is None else f"exited with code {self.exit_code}"
 
 
+class ProcessOutput(Protocol):
+    """Pipe for what a kernel's process prints beside its messages.
+
+    Attributes
+    ----------
+    for_kernel : int
+        Its end for the process; open until `release_to_kernel`.
+    """
+
+    for_kernel: int
+
+    def release_to_kernel(self) -> None:
+        """Close that end here: the process has it."""
+
+    def close(self) -> None:
+        """Read no more, where that does not end with the process."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointAccess:
+    """How the server gets checkpoints of a kernel.
+
+    Parameters
+    ----------
+    path : Path
+        Unix socket on which it can wait for the process of a checkpoint.
+    address : str
+        Path of that socket inside the kernel.
+    hold_signal : int
+        Signal that tells the process to hold its place for a kernel from a checkpoint; 0 for one that can end instead.
+    new_output : callable, optional
+        Makes the output of a process that is forked in the kernel's sandbox; None for a kernel without one.
+    """
+
+    path: Path
+    address: str
+    hold_signal: int = 0
+    new_output: Callable[[], ProcessOutput] | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class KernelTraits:
     """Fixed properties of a kernel.
@@ -65,9 +105,8 @@ class KernelTraits:
         Its files, if they are not on this machine and can be reached nevertheless.
     network_listener : socket.socket or None
         Listens in the sandbox of a kernel that was started for network rules; closed when the kernel has ended.
-    checkpoint_socket : (Path, str) or None
-        Where the server can wait for the process of a checkpoint, and its name inside the kernel. None for a kernel
-        that can have no checkpoints.
+    checkpoints : CheckpointAccess or None
+        How the server gets checkpoints of the kernel; None for one that can have none.
     has_state : bool
         Whether its process was made from a checkpoint, with a state.
     """
@@ -80,7 +119,7 @@ class KernelTraits:
     shared_directory: tuple[Path, str] | None = None
     files: KernelFiles | None = None
     network_listener: socket.socket | None = None
-    checkpoint_socket: tuple[Path, str] | None = None
+    checkpoints: CheckpointAccess | None = None
     has_state: bool = False
 
     @property

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...auth.caller import Caller
-from ...errors import CheckpointNotFound, TooManyCheckpoints
+from ...errors import CheckpointNotFound, CheckpointUnsupported, TooManyCheckpoints
 from ...models import Checkpoint, Session, SessionRequest
 from ...protocol.record_ids import new_id
 from ...system.marked_processes import MARK
@@ -188,6 +188,11 @@ class CheckpointService:
         """
         live = await self._sessions.get_live(caller, session_id)
         checkpoints = self._checkpoints_of(live)
+        if live.record.isolation != "none":
+            raise CheckpointUnsupported(
+                "there are no branches of a session in a sandbox, where they would see each other's files and memory; "
+                "restore the session for each attempt, one after the other"
+            )
         used = checkpoint_id or (await self.create(caller, session_id)).id
         self._audit.record("session", "branch_asked", caller.principal, session_id, checkpoint=used, count=count)
         try:

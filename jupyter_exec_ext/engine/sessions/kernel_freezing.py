@@ -65,13 +65,12 @@ class KernelFreezer:
         require_idle(self._live)
         if kernel is None or self._live.kernel.connection is None:
             raise Conflict("the session's kernel has ended; the next execution starts a new one")
-        place = kernel.traits.checkpoint_socket
-        if place is None or self._live.record.attached:
+        access = kernel.traits.checkpoints
+        if access is None or self._live.record.attached:
             raise CheckpointUnsupported(self._why_unsupported())
-        path, address = place
         try:
-            path.unlink(missing_ok=True)
-            listener = FrozenKernelListener(path)
+            access.path.unlink(missing_ok=True)
+            listener = FrozenKernelListener(access.path)
         except OSError as error:
             raise CheckpointUnsupported(f"there can be no socket for checkpoints of its kernel: {error}") from error
         with ExitStack() as undo:
@@ -79,7 +78,8 @@ class KernelFreezer:
             await self._load()
             nonce = secrets.token_hex(8)
             loaded_in, self._loaded_in = self._loaded_in, 0  # after an error the program is loaded anew
-            lost = hindrances_of(await self._ask(taking_request(address, nonce, force=force)))
+            request = taking_request(access.address, nonce, force=force, hold_signal=access.hold_signal)
+            lost = hindrances_of(await self._ask(request))
             self._loaded_in = loaded_in
             if lost and not force:
                 raise CheckpointHindered(

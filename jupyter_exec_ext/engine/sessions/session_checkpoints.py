@@ -166,7 +166,15 @@ class SessionCheckpoints:
         if self._live.is_closing:
             raise SessionEnded("the session is being shut down; create a new one")
         require_idle(self._live)
-        launch = RestoredLaunch(kept.frozen, same_random=same_random, stage=partial(self._stage, kept))
+        kernel = self._live.kernel.kernel
+        access = None if kernel is None else kernel.traits.checkpoints
+        launch = RestoredLaunch(
+            kept.frozen,
+            same_random=same_random,
+            stage=partial(self._stage, kept),
+            new_output=None if access is None else access.new_output,
+            others=self.pids(),
+        )
         try:
             await launch.begin()
             require_idle(self._live)  # code may have begun meanwhile

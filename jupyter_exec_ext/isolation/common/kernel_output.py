@@ -148,6 +148,36 @@ class KernelOutput:
         return "\n".join(map(make_printable, self._last.strip().split(b"\n")))
 
 
+class OutputPipe:
+    """Pipe for the output of one process, which a thread reads to its end.
+
+    Parameters
+    ----------
+    output : KernelOutput
+        Gets what comes out.
+
+    Attributes
+    ----------
+    for_kernel : int
+        The end for the process; open until `release_to_kernel`.
+    """
+
+    def __init__(self, output: KernelOutput) -> None:
+        self.output = output
+        read_end, self.for_kernel = os.pipe()
+        output.read_in_background(read_end)
+
+    def release_to_kernel(self) -> None:
+        """Close the process's end here: it has the only one to write to now."""
+        if self.for_kernel >= 0:
+            os.close(self.for_kernel)
+            self.for_kernel = -1
+
+    def close(self) -> None:
+        """Release it to the process, with which the pipe ends."""
+        self.release_to_kernel()
+
+
 def make_printable(raw: bytes) -> str:
     """Return text without characters that control a terminal or a log."""
     text = raw.decode("utf-8", "replace").rstrip()

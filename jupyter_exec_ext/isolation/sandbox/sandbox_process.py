@@ -13,6 +13,7 @@ import os
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -99,6 +100,8 @@ class SandboxProcess(IsolatedProcess):
         self.listener: socket.socket | None = None
         self.init_pid: int | None = None
         self._kernel_pid: int | None = None
+        #: Kernel in the place of the first one, which holds the sandbox open; None while there is no other.
+        self.successor: subprocess.Popen[bytes] | None = None
         self._init: int | None = None
         #: Descriptor of the directory of sockets, which is inside.
         self.sockets: int | None = None
@@ -208,6 +211,11 @@ class SandboxProcess(IsolatedProcess):
     @property
     def kernel_pid(self) -> int | None:
         """Process id of the kernel, as the server sees it; of the init before the kernel has started."""
+        return self.first_pid if self.successor is None else self.successor.pid
+
+    @property
+    def first_pid(self) -> int | None:
+        """Process id of the kernel that the sandbox was made for."""
         if self._kernel_pid is None and self.init_pid is not None:
             with suppress(OSError):
                 children = Path(f"/proc/{self.init_pid}/task/{self.init_pid}/children").read_text().split()
@@ -234,6 +242,12 @@ class SandboxProcess(IsolatedProcess):
             signal.pidfd_send_signal(self._init, signal.SIGKILL)
         self.send_signal(signal.SIGCONT)  # a stopped bubblewrap could not end
 
+    def stop_init(self) -> None:
+        """Keep the init of the namespace from noticing that the first process has ended."""
+        if self._init is not None:
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._init, signal.SIGSTOP)
+
     def send_to_kernel(self, signum: int) -> None:
         """Send a signal to the kernel and to what it has started in its session."""
         pid = self.kernel_pid
@@ -256,6 +270,8 @@ class SandboxProcess(IsolatedProcess):
                 selector.select(END_SECONDS)
             with suppress(ChildProcessError):  # if the server is process 1, orphans of bubblewrap are its children
                 os.waitid(os.P_PIDFD, self._init, os.WEXITED | os.WNOHANG)
+            with suppress(subprocess.TimeoutExpired):
+                self.wait(END_SECONDS)  # the kernel that has ended may not have been the first one
         super().close()
 
     def _release(self) -> None:

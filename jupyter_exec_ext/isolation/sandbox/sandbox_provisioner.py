@@ -7,6 +7,8 @@ import logging
 import os
 import secrets
 import socket
+import subprocess
+from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -14,12 +16,13 @@ from typing import Any, ClassVar
 
 from traitlets import Bool, Enum, Integer
 
+from ...system.worker_threads import in_thread
 from ..common.cgroup import new_group, sweep_once
 from ..common.granted_paths import with_grants
 from ..common.isolated_process import IsolatedKernel, cap_limits
 from ..common.isolated_provisioner import IsolatedProvisioner
 from ..common.isolation_support import IsolationUnavailableError
-from ..common.kernel_output import KernelOutput
+from ..common.kernel_output import KernelOutput, OutputPipe
 from ..common.launch_request import GRANTS_VARIABLE, NETWORK_VARIABLE, SOCKET, SOCKETS, WORK_PLACES, Launch
 from ..common.leftovers import MARK, base_directory, link_anew, own_name, remove_directory
 from .bubblewrap import (
@@ -33,6 +36,7 @@ from .bubblewrap import (
     sandbox_arguments,
     work_place,
 )
+from .kernel_succession import HOLD_SIGNAL, end_kernel
 from .proxy_environment import PROXY_PORT, proxy_environment
 from .sandbox_process import SANDBOX_ID, BrokenSandboxError, SandboxProcess, put_behind_gate
 
@@ -99,6 +103,41 @@ class SandboxProvisioner(IsolatedProvisioner):
         """Listening socket of the kernel's proxy, in its network namespace; it is closed when the kernel has ended."""
         process = None if self._isolated is None else self._isolated.process
         return process.listener if isinstance(process, SandboxProcess) else None
+
+    # --- kernels from checkpoints, in the place of the first one ---
+
+    @property
+    def hold_signal(self) -> int:
+        """Signal at which the kernel's process is to hold its place; 0 for one that can end."""
+        process = None if self._isolated is None else self._isolated.process
+        return HOLD_SIGNAL if isinstance(process, SandboxProcess) and process.successor is None else 0
+
+    def new_output(self) -> OutputPipe:
+        """Return the output of a process that is to take the place of the kernel."""
+        return OutputPipe(KernelOutput(str(self.kernel_id), self.log))
+
+    async def end_kernel(self, spared: Collection[int]) -> None:
+        """End the kernel and all that it has started, and keep its sandbox, in which some processes go on.
+
+        Raises
+        ------
+        RuntimeError
+            If the sandbox has ended.
+        """
+        await in_thread(end_kernel, self._sandbox, spared)
+
+    def adopt(self, process: subprocess.Popen[bytes], output: OutputPipe) -> None:
+        """Have another process inside be the kernel, after `end_kernel`."""
+        self._sandbox.successor = self.process = process
+        self.pid = process.pid
+        self._output = output.output
+
+    @property
+    def _sandbox(self) -> SandboxProcess:
+        process = None if self._isolated is None else self._isolated.process
+        if not isinstance(process, SandboxProcess):
+            raise RuntimeError("the kernel's sandbox has ended")
+        return process
 
     def launch_isolated(self, what: Launch) -> IsolatedKernel:
         """Start a sandbox, and return when its kernel is inside."""

@@ -298,7 +298,7 @@ async def test_a_process_that_says_something_else_is_no_checkpoint(engine: ExecE
     session_id = await new_session(engine)
     fake = (
         "import socket, sys, types\nfake = sys.modules['jupyter_exec_checkpoint'] = types.ModuleType('fake')\n"
-        "def take(address, nonce, force):\n    control = socket.socket(socket.AF_UNIX); control.connect(address)\n"
+        "def take(address, nonce, **options):\n    control = socket.socket(socket.AF_UNIX); control.connect(address)\n"
         f"    control.sendall({line!r}.replace(b'%s', nonce.encode())); control.close(); return '[]'\n"
         "fake.schedule_checkpoint = take; fake.kill_last = lambda: None"
     )
