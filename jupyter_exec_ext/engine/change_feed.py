@@ -15,13 +15,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 
-from ..models import Execution, JSONObject, KernelGrant, LateOutput, Session, Token
+from ..models import CheckpointEvent, Execution, JSONObject, KernelGrant, LateOutput, Session, Token
 from ..protocol.records_json import late_output_to_json, summary_to_json, to_json
 from ..protocol.sse import EVENT_END, encode_event
 from ..protocol.strict_json import dump_bytes
+from ..protocol.view_json import view_to_json
 
 RESET, SESSION, EXECUTION, TOKEN, GRANT = "reset", "session", "execution", "token", "grant"
 LATE_OUTPUT = "late_output"
+CHECKPOINTED, RESTORED, BRANCHED = "checkpointed", "restored", "branched"
+CHECKPOINT_DELETED = "checkpoint_deleted"
 
 _MAX_CHANGES = 2048
 _MAX_BYTES = 8 * 1024 * 1024
@@ -40,7 +43,8 @@ class FeedEntry:
     cursor : str
         Position of the change; a reader that has seen it resumes after it.
     kind : str
-        `SESSION`, `EXECUTION`, `TOKEN`, `GRANT`, `LATE_OUTPUT` or `RESET` (list everything again).
+        `SESSION`, `EXECUTION`, `TOKEN`, `GRANT`, `LATE_OUTPUT`, one of the kinds of `ChangeFeed.note_checkpoint`, or
+        `RESET` (list everything again).
     owner : str
         The principal it belongs to; only callers that may see that principal's things may see it.
     frame : bytes
@@ -123,6 +127,10 @@ class ChangeFeed:
     def note_grant(self, grant: KernelGrant, owner: str) -> None:
         """Note that a grant of a kernel to the principal `owner` is new, or has ended."""
         self._add(GRANT, owner, to_json(grant))
+
+    def note_checkpoint(self, kind: str, event: CheckpointEvent, owner: str) -> None:
+        """Note `CHECKPOINTED`, `RESTORED`, `BRANCHED` or `CHECKPOINT_DELETED` for a session of `owner`."""
+        self._add(kind, owner, view_to_json(event))
 
     def _add(self, kind: str, owner: str, record: JSONObject) -> None:
         if not self.wanted:

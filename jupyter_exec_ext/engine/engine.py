@@ -157,7 +157,7 @@ class ExecEngine(EngineSettings):
         )
         self.packages = PackageService(settings, host, packages, self.sessions, self._executions, store.audit)
         self.checkpoints = CheckpointService(
-            settings, self.sessions, self._admission, self._local_files, store.audit, self.background
+            settings, self.sessions, self._admission, self._local_files, self.background, store.audit, self.feed
         )
         self.named = NamedSessions(self._registry)
         self.messages = KernelMessageService(self.sessions, self._registry, settings, store.audit)

@@ -6,7 +6,7 @@ in place, so a record that was handed out stays what it was.
 
 from __future__ import annotations
 
-from .checkpoint_records import Checkpoint, Hindrance
+from .checkpoint_records import Checkpoint, CheckpointEvent, Hindrance
 from .events import (
     Change,
     ClearEvent,
@@ -87,6 +87,7 @@ __all__ = [
     "ChainEnds",
     "Change",
     "Checkpoint",
+    "CheckpointEvent",
     "ClearEvent",
     "Content",
     "Decision",

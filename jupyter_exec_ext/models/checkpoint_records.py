@@ -61,3 +61,26 @@ class Checkpoint:
     files: bool = False
     lost: Sequence[Hindrance] = ()
     memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointEvent:
+    """Something that has happened with a checkpoint, as the change feed sends it.
+
+    Parameters
+    ----------
+    session_id : str
+        The session: that of the checkpoint or, for ``branched``, the new one.
+    checkpoint_id, name : str
+        Id and name of the checkpoint.
+    automatic : bool
+        As in the `Checkpoint`.
+    branch_of : str or None
+        For ``branched``, the session of the checkpoint; None otherwise.
+    """
+
+    session_id: str
+    checkpoint_id: str
+    name: str
+    automatic: bool = False
+    branch_of: str | None = None

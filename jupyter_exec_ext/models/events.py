@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import ClassVar
 
+from .checkpoint_records import CheckpointEvent
 from .execution_details import FileInfo, JSONObject, Truncation
 from .execution_records import Execution, ExecutionState
 from .session_records import Session
@@ -240,7 +241,9 @@ class LateOutput:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Something that has happened: a session, an execution, a token or a grant as it is now, late output, or a reset.
+    """Something that has happened: a session, an execution, a token or a grant as it is now, or another event.
+
+    One field is set, which tells what has happened; none is set in a reset.
 
     Parameters
     ----------
@@ -248,6 +251,16 @@ class Change:
         Cursor of the feed: a reader resumes after it.
     execution : Execution or None
         Without its outputs, and of long code the beginning.
+    late_output : LateOutput or None
+        Output of an execution that had ended.
+    checkpointed : CheckpointEvent or None
+        A session has a new checkpoint.
+    restored : CheckpointEvent or None
+        A session was restored to a checkpoint.
+    branched : CheckpointEvent or None
+        There is a new session with the state of a checkpoint.
+    checkpoint_deleted : CheckpointEvent or None
+        A checkpoint was deleted, has expired, or is lost. If its session has ended, only that is sent.
     """
 
     id: str
@@ -256,9 +269,12 @@ class Change:
     token: Token | None = None
     late_output: LateOutput | None = None
     grant: KernelGrant | None = None
+    checkpointed: CheckpointEvent | None = None
+    restored: CheckpointEvent | None = None
+    branched: CheckpointEvent | None = None
+    checkpoint_deleted: CheckpointEvent | None = None
 
     @property
     def is_reset(self) -> bool:
         """True if changes may have been missed, so that everything has to be listed again."""
-        known = (self.session, self.execution, self.token, self.late_output, self.grant)
-        return all(record is None for record in known)
+        return all(getattr(self, field.name) is None for field in fields(self) if field.name != "id")

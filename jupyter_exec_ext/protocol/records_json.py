@@ -17,7 +17,6 @@ from ..errors import UnexpectedAnswer
 from ..models import (
     Approval,
     ApprovalFinding,
-    Change,
     ClearEvent,
     Decision,
     DisplayEvent,
@@ -299,21 +298,6 @@ def session_from_json(data: Any) -> Session:
     """Read a `Session`; raises `UnexpectedAnswer` if it is none."""
     lists = dict.fromkeys(("approved_kinds", "open_ports", "wanted_rules"), tuple)
     return _build(Session, data, {"state": SessionState, "restores": _each(Restore), **lists})
-
-
-def change_from_json(cursor: str, kind: str, data: Any) -> Change | None:
-    """Read an event of the change feed; None for a kind that this version does not know."""
-    record = data.get(kind) if isinstance(data, dict) else None
-    read: dict[str, Callable[[Any], Any]] = {
-        "session": session_from_json,
-        "execution": execution_from_json,
-        "token": token_from_json,
-        "late_output": late_output_from_json,
-        "grant": kernel_grant_from_json,
-    }
-    if kind in read:
-        return Change(cursor, **{kind: read[kind](record)})
-    return Change(cursor) if kind == "reset" else None
 
 
 def late_output_to_json(late: LateOutput) -> JSONObject:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from ..errors import UnexpectedAnswer
 from ..models import (
     Checkpoint,
+    CheckpointEvent,
     FileChange,
     Hindrance,
     JSONObject,
@@ -25,6 +26,7 @@ from ..models import (
 R = TypeVar(
     "R",
     Checkpoint,
+    CheckpointEvent,
     Hindrance,
     SessionPort,
     SessionUsage,
@@ -38,7 +40,7 @@ R = TypeVar(
 )
 
 #: Records that are sent with their own field names.
-View = Checkpoint | SessionUsage | SessionNetwork | FileChange | Readiness | ServerLoad | Secret
+View = Checkpoint | CheckpointEvent | SessionUsage | SessionNetwork | FileChange | Readiness | ServerLoad | Secret
 
 
 def view_to_json(record: View) -> JSONObject:
@@ -60,6 +62,11 @@ def checkpoint_from_json(data: Any) -> Checkpoint:
     """Read a `Checkpoint`; raises `UnexpectedAnswer` if it is none."""
     checkpoint = _build(Checkpoint, data)
     return replace(checkpoint, lost=tuple(_build(Hindrance, item) for item in checkpoint.lost))
+
+
+def checkpoint_event_from_json(data: Any) -> CheckpointEvent:
+    """Read a `CheckpointEvent`; raises `UnexpectedAnswer` if it is none."""
+    return _build(CheckpointEvent, data)
 
 
 def session_port_from_json(data: Any) -> SessionPort:

@@ -7,7 +7,20 @@ from collections.abc import Collection, Iterable
 
 from tornado import web
 
-from ..engine.change_feed import EXECUTION, GRANT, LATE_OUTPUT, RESET, SESSION, TOKEN, FeedEntry, FeedReader
+from ..engine.change_feed import (
+    BRANCHED,
+    CHECKPOINT_DELETED,
+    CHECKPOINTED,
+    EXECUTION,
+    GRANT,
+    LATE_OUTPUT,
+    RESET,
+    RESTORED,
+    SESSION,
+    TOKEN,
+    FeedEntry,
+    FeedReader,
+)
 from ..errors import Forbidden
 from ..protocol.sse import KEEP_ALIVE, MEDIA_TYPE
 from .gate import Access, authorize
@@ -20,6 +33,7 @@ NEEDED = {
     LATE_OUTPUT: Access("executions:read", "execute"),
     TOKEN: Access("tokens:create", "read", "tokens"),
     GRANT: Access("sessions:read", "read"),
+    **dict.fromkeys((CHECKPOINTED, RESTORED, BRANCHED, CHECKPOINT_DELETED), Access("sessions:read", "read")),
 }
 # Interval of checks that the caller still has its rights.
 _ASK_SECONDS = 5.0

@@ -48,6 +48,8 @@ def test_it_takes_what_it_takes_to_read_the_things_one_by_one() -> None:
     assert table["/events", "GET"] == NEEDED["session"] == table["/sessions/{session_id}", "GET"]
     assert NEEDED["execution"] == table["/sessions/{session_id}/executions", "GET"]
     assert NEEDED["token"] == table["/tokens/{token_id}", "GET"]
+    checkpoints = table["/sessions/{session_id}/checkpoints", "GET"]
+    assert all(NEEDED[kind] == checkpoints for kind in ("checkpointed", "restored", "branched", "checkpoint_deleted"))
     assert NEEDED["grant"] == table["/grants", "GET"]
 
 
@@ -135,6 +137,37 @@ def test_late_output_is_told_to_whoever_may_read_its_execution(host: Host, owner
         assert agent.call("GET", f"/executions/{execution['id']}").json()["late_bytes"] == 5
         assert other.call("GET", f"/executions/{execution['id']}").status_code == 404
     for bearer in (agent, other, without):
+        owner.call("DELETE", f"/tokens/{bearer.id}")
+
+
+def test_checkpoints_are_sent_to_whoever_may_see_the_session(host: Host, owner: Bearer) -> None:
+    agent, other = mint(host, policy="trusted"), mint(host, policy="trusted")
+    kinds = ("checkpointed", "restored", "branched", "checkpoint_deleted")
+    with Watcher(owner) as everything, Watcher(agent) as theirs, Watcher(other) as others:
+        for watcher in (everything, theirs, others):
+            watcher.wait(lambda event: event.kind == "reset")
+        session_id = agent.session()
+        made = agent.call("POST", f"/sessions/{session_id}/checkpoints", json={"name": "first"})
+        assert made.status_code == 201, made.text
+        checkpoint = {"checkpoint": made.json()["id"]}
+        assert agent.call("POST", f"/sessions/{session_id}/restore", json=checkpoint).status_code == 200
+        branched = agent.call("POST", f"/sessions/{session_id}/branches", json=checkpoint).json()["sessions"]
+        agent.call("DELETE", f"/sessions/{session_id}/checkpoints/{made.json()['id']}")
+        for watcher in (everything, theirs):
+            watcher.wait(lambda event: event.kind == "checkpoint_deleted")
+            told = [event for event in watcher.seen if event.kind in kinds]
+            assert [event.kind for event in told] == list(kinds)
+            of = {"session_id": session_id, "checkpoint_id": made.json()["id"], "name": "first", "automatic": False}
+            for event in told:
+                record = event.data[event.kind]
+                is_branch = {"session_id": branched[0]["id"], "branch_of": session_id}
+                assert record == {**of, "branch_of": None, **(is_branch if event.kind == "branched" else {})}
+                check({"id": event.id, "event": event.kind, "data": ""}, "ChangeEvent")
+                check(event.data, "Change")
+        own = other.session()  # what was sent before would be here by now
+        others.wait_for("session", own, "idle")
+        assert not {event.kind for event in others.seen} & set(kinds)
+    for bearer in (agent, other):
         owner.call("DELETE", f"/tokens/{bearer.id}")
 
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from ...errors import ConnectionLost, UnexpectedAnswer
 from ...models import EndEvent, Execution, OutputEvent
+from ...protocol.change_json import change_from_json
 from ...protocol.output_joining import OutputFold, with_outputs
-from ...protocol.records_json import change_from_json, event_from_json, is_bare
+from ...protocol.records_json import event_from_json, is_bare
 from ...protocol.sse import MEDIA_TYPE, EventStreamDecoder, ServerSentEvent
 from ...protocol.strict_json import loads_strict
 from .answers import error_from

@@ -14,12 +14,14 @@ from ...models import Checkpoint, Session, SessionRequest
 from ...protocol.record_ids import new_id
 from ...system.marked_processes import MARK
 from ..access.caller_limits import Admission
+from ..change_feed import ChangeFeed
 from ..concurrency import BackgroundTasks
 from ..files.checkpoint_files import CheckpointFiles
 from ..kernels.kernel_processes import own_memory_bytes
 from ..kernels.restored_launch import RestoredLaunch
 from ..ports import AuditTrail, SessionFiles
 from ..settings import EngineSettings
+from .checkpoint_journal import CheckpointJournal
 from .live_session import LiveSession
 from .session_checkpoints import SessionCheckpoints
 from .session_factory import Branch
@@ -35,14 +37,15 @@ class CheckpointService:
         sessions: SessionService,
         admission: Admission,
         session_files: SessionFiles,
-        audit: AuditTrail,
         background: BackgroundTasks,
+        audit: AuditTrail,
+        feed: ChangeFeed,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
         self._admission = admission
         self._session_files = session_files
-        self._audit = audit
+        self._journal = CheckpointJournal(audit, feed)
         self._background = background
         root = Path(settings.work_root).absolute() if settings.session_directories else None
         self._files = CheckpointFiles(root, settings.max_checkpoint_file_bytes)
@@ -90,8 +93,7 @@ class CheckpointService:
             record = await checkpoints.make(new_id("chk", self._settings.server_name), name, force=force)
         finally:
             self._coming.remove(owner)
-        lost = [str(hindrance) for hindrance in record.lost]
-        self._audit.record("session", "checkpointed", caller.principal, session_id, checkpoint=record.id, lost=lost)
+        self._journal.made(record, owner, caller.principal)
         return record
 
     def _check_room(self, caller: Caller) -> None:
@@ -114,7 +116,7 @@ class CheckpointService:
             checkpoints = SessionCheckpoints(
                 live,
                 self._settings.checkpoint_ttl_seconds,
-                self._note_expired,
+                self._journal,
                 self._files,
                 self._session_files,
                 self._background,
@@ -131,9 +133,6 @@ class CheckpointService:
         checkpoints = self._of_sessions.get(session_id)
         return () if checkpoints is None else checkpoints.pids()
 
-    def _note_expired(self, record: Checkpoint) -> None:
-        self._audit.record("session", "checkpoint_expired", "", record.session_id, checkpoint=record.id)
-
     async def list(self, caller: Caller, session_id: str) -> Sequence[Checkpoint]:
         """Return a session's checkpoints, oldest first, with the memory that each takes; see `create`."""
         checkpoints = self._checkpoints_of(await self._sessions.get_live(caller, session_id))
@@ -144,7 +143,7 @@ class CheckpointService:
         """Delete a checkpoint; raises `CheckpointNotFound`, and as `create`."""
         checkpoints = self._checkpoints_of(await self._sessions.get_live(caller, session_id))
         checkpoints.delete(checkpoint_id)
-        self._audit.record("session", "checkpoint_deleted", caller.principal, session_id, checkpoint=checkpoint_id)
+        self._journal.deleted(session_id, checkpoint_id, caller.principal)
 
     async def branch(
         self,
@@ -194,8 +193,9 @@ class CheckpointService:
                 "restore the session for each attempt, one after the other"
             )
         used = checkpoint_id or (await self.create(caller, session_id)).id
-        self._audit.record("session", "branch_asked", caller.principal, session_id, checkpoint=used, count=count)
+        self._journal.asked_to_branch(session_id, used, count, caller.principal)
         try:
+            origin = checkpoints.get(used)
             work = [
                 self._branch(caller, live, checkpoints, used, number, same_random) for number in range(1, count + 1)
             ]
@@ -209,6 +209,7 @@ class CheckpointService:
         if errors:
             await asyncio.gather(*(self._sessions.end(one.id, "another branch did not start") for one in sessions))
             raise errors[0]
+        self._journal.branched(origin, sessions)
         return sessions
 
     async def _all_of(self, work: Sequence[Coroutine[Any, Any, Session]]) -> Sequence[Session | BaseException]:
@@ -281,6 +282,6 @@ class CheckpointService:
             If the kernel could not be made; the session's state is lost.
         """
         live = await self._sessions.get_live(caller, session_id)
-        self._audit.record("session", "restore_asked", caller.principal, session_id, checkpoint=checkpoint_id)
+        self._journal.asked_to_restore(session_id, checkpoint_id, caller.principal)
         await self._checkpoints_of(live).restore(checkpoint_id, same_random=same_random)
         return live.record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,6 +21,7 @@ from ..concurrency import BackgroundTasks
 from ..files.checkpoint_files import CheckpointFiles, StagedFiles
 from ..kernels.restored_launch import RestoredLaunch
 from ..ports import SessionFiles
+from .checkpoint_journal import CheckpointJournal
 from .kernel_freezing import KernelFreezer, require_idle
 from .live_session import LiveSession
 
@@ -46,8 +47,8 @@ class SessionCheckpoints:
         The session.
     ttl_seconds : float
         Time after which a checkpoint that is not used is deleted; 0 for never.
-    on_expired : callable
-        Gets a checkpoint that was deleted so.
+    journal : CheckpointJournal
+        Gets the ends of checkpoints.
     files : CheckpointFiles
         Copies of working directories.
     session_files : SessionFiles
@@ -60,14 +61,14 @@ class SessionCheckpoints:
         self,
         live: LiveSession,
         ttl_seconds: float,
-        on_expired: Callable[[Checkpoint], object],
+        journal: CheckpointJournal,
         files: CheckpointFiles,
         session_files: SessionFiles,
         background: BackgroundTasks,
     ) -> None:
         self._live = live
         self._ttl_seconds = ttl_seconds
-        self._on_expired = on_expired
+        self._journal = journal
         self._files = files
         self._session_files = session_files
         self._background = background
@@ -189,8 +190,13 @@ class SessionCheckpoints:
         await self._session_files.changes(
             self._live.record.id
         )  # the files that came back are no change of the next run
+        self._journal.restored(kept.record, self.owner)
         if checkpoint_id in self._kept:
             self._use(checkpoint_id)
+
+    def get(self, checkpoint_id: str) -> Checkpoint:
+        """Return the record of a checkpoint; raises `CheckpointNotFound`."""
+        return self._find(checkpoint_id).record
 
     def branch_launch(
         self,
@@ -262,6 +268,8 @@ class SessionCheckpoints:
         self._background.start(self._remove_files(kept))
         if kept.timer is not None:
             kept.timer.cancel()
+        if not self._live.is_closing:  # otherwise all of them end, and the session's end says so
+            self._journal.gone(kept.record, self.owner)
 
     def _use(self, checkpoint_id: str) -> None:
         """Start the time anew after which a checkpoint is deleted."""
@@ -274,7 +282,7 @@ class SessionCheckpoints:
 
     def _expire(self, checkpoint_id: str) -> None:
         with suppress(CheckpointNotFound):
-            self._on_expired(self.delete(checkpoint_id))
+            self._journal.expired(self.delete(checkpoint_id))
 
     def measured(self, memory_bytes: Mapping[int, int | None]) -> list[Checkpoint]:
         """Return the records with the memory of their processes."""
