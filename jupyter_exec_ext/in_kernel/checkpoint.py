@@ -115,7 +115,7 @@ def _fork(address: str, nonce: str) -> None:
     if not gc.get_freeze_count():  # a forked kernel has what it shares with others frozen already
         _frozen_here.append(True)
         gc.freeze()  # a collection would write to all objects, and so end the sharing of their memory
-    random_states = _random_states()
+    before = {"loop": loop, "random_states": _random_states()}
     read_end, write_end = os.pipe()
     # Inserted, and not added: adding makes Python forget which warnings it has shown.
     filters: Any = warnings.filters
@@ -123,7 +123,7 @@ def _fork(address: str, nonce: str) -> None:
     try:
         intermediate = os.fork()
         if not intermediate:
-            _fork_again(address, nonce, write_end, (loop, random_states))
+            _fork_again(address, nonce, write_end, before)
     except Exception as error:  # a hook of the user's, perhaps
         _report_problem(address, nonce, f"its process could not be forked: {type(error).__name__}: {error}")
         os.close(read_end)
@@ -172,7 +172,7 @@ def _await_child(address: str, nonce: str, intermediate: int, read_end: int) -> 
         os.waitpid(intermediate, 0)
 
 
-def _fork_again(address: str, nonce: str, write_end: int, before: tuple[Any, dict[str, Any]]) -> None:
+def _fork_again(address: str, nonce: str, write_end: int, before: dict[str, Any]) -> None:
     status = 1
     try:
         frozen = os.fork()
@@ -181,9 +181,10 @@ def _fork_again(address: str, nonce: str, write_end: int, before: tuple[Any, dic
             status = 0
         else:
             _remove_filter()
-            settings, channel = frozen_process.run_frozen_process(address, nonce)
+            own = restored_kernel.own_descriptors(get_ipython().kernel)
+            settings, channel = frozen_process.run_frozen_process(address, nonce, own)
             # From here on, this is a child of the frozen process.
-            restored_kernel.run_restored_kernel(settings, channel, *before)
+            restored_kernel.run_restored_kernel(settings, channel, before)
             raise SystemExit(0)  # the interpreter ends as it would have ended after the kernel's first life
     except SystemExit:
         raise

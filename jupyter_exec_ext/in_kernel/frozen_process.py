@@ -28,14 +28,22 @@ _CONNECT_SECONDS = 5.0
 _GREETING = b"h"
 
 
-def run_frozen_process(address: str, nonce: str) -> tuple[dict[str, Any], socket.socket]:
-    """Wait for requests; returns in the children, with what a child is to be and its channel."""
+def run_frozen_process(address: str, nonce: str, own: set[int]) -> tuple[dict[str, Any], socket.socket]:
+    """Wait for requests; returns in the children, with what a child is to be and its channel.
+
+    Parameters
+    ----------
+    address, nonce : str
+        See `schedule_checkpoint`.
+    own : set of int
+        Descriptors of the kernel itself, whose numbers nothing uses any more.
+    """
     os.setsid()
     signal.set_wakeup_fd(-1)
     gc.disable()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGCHLD)}
     files, here = open_files(), _working_directory()
-    _drop_descriptors()
+    _drop_descriptors(own)
     environment = _Environment()
     environment.clear_mark()
     control = socket.socket(socket.AF_UNIX)
@@ -65,9 +73,11 @@ def _open_descriptors() -> list[int]:
     return [int(name) for name in os.listdir("/proc/self/fd")]
 
 
-def _drop_descriptors() -> None:
+def _drop_descriptors(own: set[int]) -> None:
     """Put /dev/null in the place of sockets, pipes and the like; objects may close their numbers, which stay taken."""
     null = os.open(os.devnull, os.O_RDWR)
+    for descriptor in own:
+        os.close(descriptor)
     for descriptor in _open_descriptors():
         try:
             mode = os.fstat(descriptor).st_mode

@@ -200,6 +200,19 @@ def _connections(kernel: Any) -> Iterator[str]:
                 yield address
 
 
+def descriptors_of_clients(kernel: Any) -> set[int]:
+    """Return the descriptors by which the kernel's clients are connected."""
+    own, found = _own_addresses(kernel), set()
+    for descriptor in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError, ValueError):
+            if stat.S_ISSOCK(os.fstat(int(descriptor)).st_mode):
+                with socket.socket(fileno=os.dup(int(descriptor))) as copy:
+                    here = copy.getsockname() if copy.family in (socket.AF_UNIX, socket.AF_INET) else None
+                if (here[1] if isinstance(here, tuple) else here) in own:
+                    found.add(int(descriptor))
+    return found
+
+
 def _address_of(copy: socket.socket, own: set[Any]) -> str:
     """Return where a socket of the user's leads to or listens; nothing for one of the kernel's, or of a pair."""
     if copy.family not in (socket.AF_INET, socket.AF_INET6, socket.AF_UNIX):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import contextlib
 import importlib
 import io
 import logging
@@ -36,15 +37,39 @@ _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 _BOUND, _WAITS = b"b", b"w"
 # Objects that are kept alive: their ends would close descriptors whose numbers are in use again.
 _kept: list[Any] = []
+_kept_loops: set[Any] = set()
 _streams: dict[str, Any] = {}
+#: What the kernel itself has opened in this life, by number.
+_own_descriptors: dict[int, str] = {}
 #: How deep the stack was at the beginning of each life.
 _depths: list[int] = []
 
 
-def run_restored_kernel(
-    settings: dict[str, Any], channel: socket.socket, loop: Any, random_states: dict[str, Any]
-) -> None:
-    """Run a kernel around the existing shell until it is shut down."""
+def run_restored_kernel(settings: dict[str, Any], channel: socket.socket, before: dict[str, Any]) -> None:
+    """Run a kernel around the existing shell until it is shut down.
+
+    Parameters
+    ----------
+    settings : dict
+        What the kernel is to be.
+    channel : socket.socket
+        Leads to the server.
+    before : dict
+        Event loop and states of random generators; emptied, since the frames of the caller live as long as the kernel.
+    """
+    found = set(_open_descriptors())
+    application = _make_kernel(settings, before)
+    _own_descriptors.clear()
+    _own_descriptors.update({number: _identity(number) for number in _open_descriptors() if number not in found})
+    channel.send(_WAITS if settings["waits"] else _BOUND)
+    _keep_room_on_stack()
+    application.start()
+    _await_last_answer(application)
+
+
+def _make_kernel(settings: dict[str, Any], before: dict[str, Any]) -> Any:
+    """Make a kernel around the existing shell; return its application, which is yet to be started."""
+    loop, random_states = before.pop("loop"), before.pop("random_states")
     shell = get_ipython()
     old, application = shell.kernel, shell.kernel.parent
     # First: what is logged from here on would be sent by the old thread, which waits three seconds for the old process.
@@ -57,7 +82,7 @@ def run_restored_kernel(
     sys.stdout, sys.stderr, sys.displayhook = sys.__stdout__, sys.__stderr__, sys.__displayhook__
     _renew_history(shell.history_manager)
     type(old).clear_instance()
-    waits = _make_sockets(application, settings)
+    settings["waits"] = _make_sockets(application, settings)
     kernel = application.kernel
     shell.parent = shell.kernel = kernel
     # The old hook and traps may be in use: a request was being answered when the process was forked.
@@ -75,10 +100,35 @@ def run_restored_kernel(
             (sys.modules[name].setstate if name == "random" else sys.modules[name].set_state)(state)
     else:
         requests.reseed_random_generators()
-    channel.send(_WAITS if waits else _BOUND)
-    _keep_room_on_stack()
-    application.start()
-    _await_last_answer(application)
+    return application
+
+
+def _open_descriptors() -> list[int]:
+    return [int(name) for name in os.listdir("/proc/self/fd")]
+
+
+def _identity(descriptor: int) -> str:
+    try:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+    except OSError:  # the one by which the directory was read
+        return ""
+
+
+def own_descriptors(kernel: Any) -> set[int]:
+    """Return the descriptors of a kernel from a checkpoint itself, which a process that forks from it can close.
+
+    Nothing uses their numbers any more: ZeroMQ's objects do nothing in another process, and others are kept.
+    """
+    if not _own_descriptors:  # the kernel's first life
+        return set()
+    _kept_loops.update(tornado.ioloop.IOLoop._ioloop_for_asyncio)
+    own = {number for number, identity in _own_descriptors.items() if identity and _identity(number) == identity}
+    # Some sockets are made later, for each thread that prints.
+    for sock in list(getattr(kernel.parent.context, "_sockets", ())):
+        with contextlib.suppress(zmq.ZMQError):
+            own.add(sock.getsockopt(zmq.FD))
+    own.update(hindrances.descriptors_of_clients(kernel))
+    return own
 
 
 def _await_last_answer(application: Any) -> None:
