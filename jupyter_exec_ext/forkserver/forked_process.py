@@ -13,6 +13,8 @@ import weakref
 from contextlib import suppress
 from typing import Any
 
+from ..system.orphan_exit import exit_code_of
+
 #: The return code of a process that outlived its parent: how it ended cannot be known.
 UNKNOWN_EXIT = 255
 _WATCH_SECONDS = 0.25
@@ -118,14 +120,16 @@ def _watch_descriptors(living: dict[int, Any]) -> None:
         while living:
             for key, _ in selector.select():
                 selector.unregister(key.fd)
+                process = living[key.data]()
+                code = None if process is None else exit_code_of(process.pid, key.fd)
                 os.close(key.fd)
-                _note_end(living, key.data)
+                _note_end(living, key.data, code)
 
 
-def _note_end(living: dict[int, Any], pid: int) -> None:
+def _note_end(living: dict[int, Any], pid: int, code: int | None = None) -> None:
     process = living.pop(pid)()
     if process is not None:
-        process.end(None)
+        process.end(code)
 
 
 def _exists(pid: int) -> bool:

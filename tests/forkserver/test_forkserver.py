@@ -369,8 +369,12 @@ async def test_kernels_outlive_their_parent_and_the_next_gets_another(tmp_path: 
             assert await other.says("print(6)") == "6"
         assert kernel.process.poll() is None
         os.kill(kernel.pid, signal.SIGKILL)
-        assert await asyncio.wait_for(asyncio.wrap_future(kernel.process.exited), 30) is None
-        assert kernel.process.poll() == UNKNOWN_EXIT
+        code = await asyncio.wait_for(asyncio.wrap_future(kernel.process.exited), 30)
+        assert code in (
+            -signal.SIGKILL,
+            None,
+        )  # before Linux 6.15, whoever collects it first may be the only one to know
+        assert kernel.process.poll() == (UNKNOWN_EXIT if code is None else code)
 
 
 @only_in_full

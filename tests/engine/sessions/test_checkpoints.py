@@ -82,6 +82,26 @@ async def test_the_kernel_keeps_its_id_and_what_is_left_has_ended(engine: ExecEn
     assert await printed(engine, session_id, "print('os' in dir())") == "True"
 
 
+async def test_each_life_of_a_chain_adds_few_descriptors(engine: ExecEngine) -> None:
+    session_id = await new_session(engine)
+    counts = []
+    for _ in range(8):
+        checkpoint = await engine.checkpoints.create(ME, session_id)
+        await engine.checkpoints.restore(ME, session_id, checkpoint.id)
+        await engine.checkpoints.delete(ME, session_id, checkpoint.id)
+        counts.append(int(await printed(engine, session_id, "import os; print(len(os.listdir('/proc/self/fd')))")))
+    # Two of the history, and what is not the kernel's own.
+    assert counts[-1] - counts[1] <= 6 * 7, counts
+
+
+async def test_a_branch_that_dies_says_how(engine: ExecEngine) -> None:
+    session_id = await new_session(engine)
+    branches = await engine.checkpoints.branch(ME, session_id, count=2)
+    died = [await run(engine, branches[0].id, "import os; os._exit(3)")]
+    died.append(await run(engine, branches[1].id, "os = __import__('os'); os.kill(os.getpid(), 9)"))
+    assert [(one.kernel_exit_code, one.kernel_signal) for one in died] == [(3, None), (None, "SIGKILL")]
+
+
 async def test_files_open_files_and_the_directory_are_as_they_were(engine: ExecEngine) -> None:
     code = "import os; os.mkdir('d'); os.chdir('d'); f = open('log', 'w'); f.write('one '); f.flush()"
     session_id = await new_session(engine, code)
