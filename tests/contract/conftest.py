@@ -25,6 +25,7 @@ _PER_COMMIT: dict[str, tuple[str, set[str]]] = {
     "lab": ("sync", {"test_results"}),
     "hub": ("async", {"test_results"}),
     "token": ("sync", {"test_results", "test_requests"}),
+    "restored": ("sync", {"test_results"}),
     "aca": ("sync", {"test_results", "test_streams"}),
     "aca-envelope": ("async", {"test_results"}),
 }
@@ -68,9 +69,12 @@ def module_of(item: pytest.Item) -> str:
     return item.path.stem
 
 
-@pytest.fixture(scope="session", params=[*HOSTS, "hub", "hub-pool", "token", *HOSTS_OF_SESSIONS])
+@pytest.fixture(scope="session", params=[*HOSTS, "hub", "hub-pool", "token", "restored", *HOSTS_OF_SESSIONS])
 def host(request: pytest.FixtureRequest, hosts: Any) -> Host:
-    """Each host in turn, and one whose API is used with a scoped token."""
+    """Each host in turn, one whose API is used with a token, and one whose sessions are restored before a test."""
+    if request.param == "restored":
+        used: Host = hosts["server"]
+        return replace(used, name="restored")
     if request.param != "token":
         return hosts[request.param]  # type: ignore[no-any-return]
     server: Host = hosts["server"]
@@ -104,15 +108,26 @@ def _shared(client: Any) -> Iterator[list[Any]]:
 
 
 @pytest.fixture
-def session(client: Any, _shared: list[Any]) -> Any:
+def session(client: Any, host: Host, _shared: list[Any]) -> Any:
     """A session whose kernel other tests use too; a test that harms the kernel takes `fresh`."""
     if not _shared:
         _shared.append(client.session(name="shared"))
+    if host.name == "restored":
+        restore(_shared[0])
     return _shared[0]
 
 
 @pytest.fixture
-def fresh(client: Any) -> Iterator[Any]:
+def fresh(client: Any, host: Host) -> Iterator[Any]:
     """A session of the test's own."""
     with client.session() as session:
+        if host.name == "restored":
+            restore(session)
         yield session
+
+
+def restore(session: Any) -> None:
+    """Make a checkpoint of a session, and restore it, so that its kernel is one from a checkpoint."""
+    checkpoint = session.checkpoint(force=True)  # an earlier test may have left a thread
+    session.restore(checkpoint)
+    session.delete_checkpoint(checkpoint)

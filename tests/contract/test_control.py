@@ -203,7 +203,7 @@ def test_a_kernel_that_exits_is_named_with_its_code_at_once(fresh: Any) -> None:
     assert result.session_state_preserved is False
     assert result.stdout == "last words\n"
     again = fresh.run("print('gone' in globals())")
-    assert (again.stdout, again.kernel_starts) == ("False\n", 2)
+    assert (again.stdout, again.kernel_starts) == ("False\n", result.kernel_starts + 1)
 
 
 def test_a_kernel_that_is_killed_is_named_with_its_signal(fresh: Any) -> None:
@@ -225,11 +225,11 @@ def test_what_is_queued_behind_a_dying_kernel_runs_in_a_fresh_one(fresh: Any) ->
 
 
 def test_a_kernel_that_dies_while_idle_is_replaced(fresh: Any) -> None:
-    fresh.run("import threading, os\nthreading.Timer(0.2, lambda: os._exit(5)).start()")
+    starts = fresh.run("import threading, os\nthreading.Timer(0.2, lambda: os._exit(5)).start()").kernel_starts
     time.sleep(0.8)
     events = list(fresh.stream("print('fresh')"))
     result = events[-1].execution
-    assert (result.stdout, result.kernel_starts) == ("fresh\n", 2)
+    assert (result.stdout, result.kernel_starts) == ("fresh\n", starts + 1)
     assert result.session_state_lost == StateLoss("the kernel exited with code 5", kernel_exit_code=5)
     assert [event.reason for event in events if isinstance(event, SessionStateLostEvent)] == [
         "the kernel exited with code 5"
@@ -242,10 +242,10 @@ def test_a_kernel_that_dies_while_idle_is_replaced(fresh: Any) -> None:
 
 
 def test_a_restart_clears_the_state(fresh: Any) -> None:
-    fresh.run("old = 1")
+    starts = fresh.run("old = 1").kernel_starts
     fresh.restart()
     assert fresh.run("print('old' in globals())").stdout == "False\n"
-    assert fresh.refresh().kernel_starts == 2
+    assert fresh.refresh().kernel_starts == starts + 1
 
 
 def test_a_restart_ends_what_runs_and_what_is_queued(fresh: Any) -> None:
