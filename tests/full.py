@@ -155,7 +155,7 @@ class Part:
     run: Callable[[Options], Result]
 
 
-_PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp", "fleet", "slurm")
+_PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp", "fleet", "slurm", "checkpoints")
 _MCP_ENDPOINT = ("endpoint", "gone_clients", "matrix", "restarts")
 _MCP_PARTS = (*_MCP_ENDPOINT, "conformance", "figures")
 PARTS = {
@@ -287,6 +287,11 @@ PARTS = {
         "a pool whose servers are jobs on two nodes of a Slurm cluster: parts killed, drains, cuts, and ends of jobs",
         "20 min",
         _run_pytest(["tests/slurm"]),
+    ),
+    "checkpoints": Part(
+        "21 notebooks that are restored to earlier cells at random, and their outputs",
+        "10 min",
+        _run_pytest(["tests/checkpoints"]),
     ),
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",

@@ -75,6 +75,7 @@ def _make_kernel(settings: dict[str, Any], before: dict[str, Any]) -> Any:
     # First: what is logged from here on would be sent by the old thread, which waits three seconds for the old process.
     _kept.append(old.iopub_thread.socket)
     old.iopub_thread.socket = None
+    _abandon_tasks(loop, old)
     _renew_event_loop(loop)
     hindrances.revive_pools()
     streams = {name: getattr(sys, name) for name in ("stdout", "stderr")}
@@ -145,6 +146,16 @@ def _keep_room_on_stack() -> None:
     depth = len(traceback.extract_stack())
     sys.setrecursionlimit(sys.getrecursionlimit() + depth - (_depths[-1] if _depths else 0))
     _depths.append(depth)
+
+
+def _abandon_tasks(loop: Any, kernel: Any) -> None:
+    """Keep tasks that end in the other process: collected as garbage, they would print that they were pending."""
+    threads = [getattr(kernel, name, None) for name in ("control_thread", "shell_channel_thread", "iopub_thread")]
+    loops = [getattr(getattr(thread, "io_loop", None), "asyncio_loop", None) for thread in threads]
+    for each in (loop, *filter(None, loops)):
+        for task in asyncio.all_tasks(each):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # at the end of the interpreter
+            _kept.append(task)
 
 
 def _renew_event_loop(loop: Any) -> None:

@@ -81,6 +81,11 @@ def _program(*names: str) -> Callable[[], str | None]:
     return find_problem
 
 
+def _module(name: str) -> Callable[[], str | None]:
+    """Return a probe for a Python package."""
+    return lambda: None if importlib.util.find_spec(name) else f"{name} is not installed"
+
+
 def _file(path: Path) -> Callable[[], str | None]:
     """Return a probe for a file."""
     return lambda: None if path.exists() else f"there is no {path}"
@@ -237,6 +242,7 @@ PARTS: dict[str, OutsidePart] = {
     "chromium": OutsidePart(
         _program(os.environ.get("CHROMIUM") or "chromium"), "apt-get install chromium, or set CHROMIUM to its path"
     ),
+    "scikit-learn": OutsidePart(_module("sklearn"), "pip install scikit-learn"),
     "Enterprise Gateway": OutsidePart(
         _find_enterprise_gateway_problem,
         "python3 -m venv .bench/gateway && .bench/gateway/bin/pip install jupyter_enterprise_gateway ipykernel && "
