@@ -51,6 +51,11 @@ def add_session_command(commands: Any) -> None:
         metavar="TIME",
         help="end it when idle this long, such as 30m; 0 for never (default: the server's)",
     )
+    start.add_argument(
+        "--auto-checkpoint",
+        choices=("off", "each_run"),
+        help="make a checkpoint before each run, and keep the newest ones (default: off)",
+    )
     stop = add_command(actions, "stop", "shut sessions down", stop_sessions)
     interrupt = add_command(
         actions, "interrupt", "interrupt what runs in sessions, as Ctrl-C would", interrupt_sessions
@@ -154,6 +159,7 @@ def start_session(args: argparse.Namespace) -> int:
             idle_timeout_seconds=args.idle_timeout,
             kernel_id=args.attach,
             isolation=args.isolation,
+            auto_checkpoint=args.auto_checkpoint,
         )
         session.detach()  # it is for later commands
     if args.json:

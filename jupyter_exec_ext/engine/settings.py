@@ -69,6 +69,11 @@ class EngineSettings(PackageSettings):
         help="How many checkpoints of sessions there may be at once; 0 for none. Each takes the memory in which it "
         "differs from its session, and a process.",
     ).tag(config=True)
+    max_automatic_checkpoints = Integer(
+        5,
+        help="How many automatic checkpoints one session with auto_checkpoint keeps; the oldest goes first. 0 for "
+        "none: then no session can have auto_checkpoint. They count in max_checkpoints.",
+    ).tag(config=True)
     checkpoint_ttl_seconds = Float(
         3600.0,
         help="A checkpoint to which no session goes back for this long is deleted, in seconds; 0 for never. It ends "

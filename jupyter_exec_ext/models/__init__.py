@@ -54,6 +54,8 @@ from .record_list import RecordList
 from .secret_records import Secret, SecretRequest
 from .server_records import Readiness, ServerLoad
 from .session_records import (
+    AUTO_CHECKPOINT_EACH_RUN,
+    AUTO_CHECKPOINT_OFF,
     ISOLATION_LEVELS,
     KernelSpecInfo,
     Restore,
@@ -78,6 +80,8 @@ from .token_and_audit_records import (
 )
 
 __all__ = [
+    "AUTO_CHECKPOINT_EACH_RUN",
+    "AUTO_CHECKPOINT_OFF",
     "ISOLATION_LEVELS",
     "Approval",
     "ApprovalAnswer",

@@ -41,7 +41,7 @@ class Checkpoint:
     created_at : str
         In UTC.
     automatic : bool
-        Whether the server has made it after a run, as the session's `auto_checkpoint` demands.
+        Whether the server has made it before a run, as the session's `auto_checkpoint` demands.
     after : str or None
         Id of the last execution before it; None if there was none.
     files : bool

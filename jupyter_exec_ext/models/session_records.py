@@ -11,6 +11,10 @@ from typing import Any
 ISOLATION_LEVELS = ("none", "landlock", "sandbox", "remote")
 
 
+#: Values of `auto_checkpoint`.
+AUTO_CHECKPOINT_OFF, AUTO_CHECKPOINT_EACH_RUN = "off", "each_run"
+
+
 class SessionState(str, Enum):
     """State of a session."""
 
@@ -78,6 +82,10 @@ class Session:
         Returns to checkpoints, oldest first; the newest 200.
     branch_of : str or None
         Id of the session of which it is a branch.
+    auto_checkpoint : str
+        ``each_run`` if there is a checkpoint before each run, else ``off``.
+    auto_checkpoint_problem : str or None
+        Why the last run has none, although there should be one.
     memory_bytes : int or None
         Memory of the kernel's process, those below it and its checkpoints, if the record was requested with it. None in
         any other record, and for a kernel that does not run or runs elsewhere.
@@ -107,6 +115,8 @@ class Session:
     wanted_rules: Sequence[str] = ()
     restores: Sequence[Restore] = ()
     branch_of: str | None = None
+    auto_checkpoint: str = AUTO_CHECKPOINT_OFF
+    auto_checkpoint_problem: str | None = None
     memory_bytes: int | None = None
 
 
@@ -188,6 +198,8 @@ class SessionRequest:
         The least isolation that the kernel must have; None for what the server and the caller's policy give.
     cwd : str
         Directory that the kernel changes to, below the session's working directory; empty for that one itself.
+    auto_checkpoint : str
+        See `Session`.
     """
 
     kernel_name: str | None = None
@@ -198,6 +210,7 @@ class SessionRequest:
     kernel_id: str | None = None
     isolation: str | None = None
     cwd: str = ""
+    auto_checkpoint: str = AUTO_CHECKPOINT_OFF
 
 
 @dataclass(frozen=True, slots=True)

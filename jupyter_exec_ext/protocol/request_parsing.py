@@ -10,6 +10,8 @@ from typing import Any
 
 from ..errors import InvalidRequest
 from ..models import (
+    AUTO_CHECKPOINT_EACH_RUN,
+    AUTO_CHECKPOINT_OFF,
     ISOLATION_LEVELS,
     ApprovalAnswer,
     ExecutionRequest,
@@ -69,6 +71,7 @@ def session_request_from_json(data: Any) -> SessionRequest:
         kernel_id=body.text("kernel_id", MAX_NAME_LENGTH),
         isolation=body.text("isolation", MAX_NAME_LENGTH),
         cwd=body.text("cwd") or "",
+        auto_checkpoint=body.text("auto_checkpoint") or AUTO_CHECKPOINT_OFF,
     )
     body.done()
     if request.cwd and not _DIRECTORY.fullmatch(request.cwd):
@@ -79,6 +82,10 @@ def session_request_from_json(data: Any) -> SessionRequest:
         raise InvalidRequest("'cwd' must be valid Unicode")
     if request.isolation is not None and request.isolation not in ISOLATION_LEVELS:
         raise InvalidRequest(f"'isolation' must be one of {', '.join(ISOLATION_LEVELS)}")
+    if request.auto_checkpoint not in (AUTO_CHECKPOINT_OFF, AUTO_CHECKPOINT_EACH_RUN):
+        raise InvalidRequest("'auto_checkpoint' must be 'off' or 'each_run'")
+    if request.kernel_id is not None and request.auto_checkpoint != AUTO_CHECKPOINT_OFF:
+        raise InvalidRequest("'auto_checkpoint' goes without 'kernel_id': there are no checkpoints of attached kernels")
     if request.kernel_id is not None and (request.kernel_name is not None or request.env or request.cwd):
         raise InvalidRequest(
             "'kernel_id' attaches to a kernel that runs already, so it goes without 'kernel_name', 'env' and 'cwd'"

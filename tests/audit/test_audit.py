@@ -62,6 +62,12 @@ def record_everything(store: ExecStore) -> None:
     """One record of each action that there is, with all that its schema knows."""
     audit = store.audit
     audit.record("session", "restart_asked", "me", "ses_1")
+    made = {"checkpoint": "chk_1", "automatic": True, "lost": ["thread: poller"]}
+    audit.record("session", "checkpointed", "me", "ses_1", **made)
+    audit.record("session", "checkpoint_deleted", "", "ses_1", checkpoint="chk_1")
+    audit.record("session", "checkpoint_expired", "", "ses_1", checkpoint="chk_1")
+    audit.record("session", "restore_asked", "me", "ses_1", checkpoint="chk_1")
+    audit.record("session", "branch_asked", "me", "ses_1", checkpoint="chk_1", count=2)
     audit.record("execution", "cancel_asked", "me", "exe_1", session_id="ses_1")
     about = {"name": "x", "policy": "default", "scopes": frozenset({"b", "a"}), "expires_at": "2026", "parent_id": None}
     audit.record("token", "created", "owner", "tok_1", **about, request_id="r")
@@ -92,7 +98,7 @@ async def test_every_record_is_emitted_by_its_schema_once_it_is_committed(store:
     await settled(store)
     emitted = [json.loads(line) for line in handler.lines]
     found = chain(tmp_path)
-    assert len(found) == 16
+    assert len(found) == 21
     assert [(e["seq"], e["digest"], e["action"]) for e in emitted] == [(r.seq, r.digest, r.action) for r in found]
     assert [e["__schema__"] for e in emitted] == [schema_id(r.kind) for r in found]
     assert all(e["at"].endswith("Z") for e in emitted)

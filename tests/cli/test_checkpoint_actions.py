@@ -63,6 +63,14 @@ def test_session_goes_back_to_a_checkpoint_by_name_and_by_start_of_its_id(sessio
         assert session.run("print(x)").stdout == "1\n"
 
 
+def test_a_session_that_was_started_with_auto_checkpoint_has_one_before_each_run(client: ExecClient, run: Run) -> None:
+    _, printed, _ = run("start", "--auto-checkpoint", "each_run")
+    with client.get_session(printed.strip()) as session:
+        executions = [session.run(text) for text in ("1", "2")]
+        _, listed, _ = run("checkpoints", session.id)
+    assert [line.split()[-1] for line in listed.splitlines()[1:]] == [execution.id for execution in executions]
+
+
 def test_list_has_times_memory_and_names_until_checkpoints_are_deleted(session: ExecSession, run: Run) -> None:
     for name in ("first", "second"):
         run("checkpoint", "analysis", name)

@@ -12,6 +12,7 @@ from jupyter_exec_ext.errors import (
     CheckpointNotFound,
     CheckpointUnsupported,
     Conflict,
+    InvalidRequest,
     SessionEnded,
 )
 from jupyter_exec_ext.models import ExecutionState, Hindrance, SessionState
@@ -221,6 +222,27 @@ def test_a_restored_session_can_have_checkpoints_of_its_own(kept: Any) -> None:
     assert seen(kept, "path") == "['first']"
     kept.restore(second.id)
     assert seen(kept, "path") == "['first', 'second']"
+
+
+# --- automatic checkpoints ---
+
+
+def test_a_session_with_auto_checkpoint_undoes_its_last_run(client: Any, kept: Any) -> None:
+    assert (kept.record.auto_checkpoint, kept.record.auto_checkpoint_problem) == ("off", None)
+    with client.session(auto_checkpoint="each_run") as session:
+        assert session.record.auto_checkpoint == "each_run"
+        session.run("data = [1]")
+        failed = session.run("data.clear(); unknown")
+        checkpoint = session.checkpoints()[-1]
+        assert (checkpoint.name, checkpoint.automatic) == (f"before {failed.id}", True)
+        session.restore(checkpoint)
+        assert seen(session, "data") == "[1]"
+        assert session.refresh().auto_checkpoint_problem is None
+
+
+def test_another_value_of_auto_checkpoint_is_refused(client: Any) -> None:
+    with pytest.raises(InvalidRequest, match="'auto_checkpoint' must be 'off' or 'each_run'"):
+        client.session(auto_checkpoint="sometimes")
 
 
 # --- code that runs, and code that waits ---

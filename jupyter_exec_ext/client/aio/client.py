@@ -166,6 +166,7 @@ class AsyncExecClient:
         kernel_id: str | None = None,
         isolation: str | None = None,
         cwd: str | None = None,
+        auto_checkpoint: str | None = None,
     ) -> AsyncExecSession:
         """Start a session; as a context manager it is deleted at the end.
 
@@ -189,8 +190,12 @@ class AsyncExecClient:
             server and the token's policy.
         cwd : str, optional
             Directory that a Python kernel begins in, below the session's working directory; made if it is missing.
+        auto_checkpoint : str, optional
+            ``"each_run"`` for a checkpoint before each run; the newest ones are kept. ``"off"`` by default.
         """
-        request = session_request(kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id, isolation, cwd)
+        request = session_request(
+            kernel_name, name, env, metadata, idle_timeout_seconds, kernel_id, isolation, cwd, auto_checkpoint
+        )
         record = await self._driver.perform(self._api.open_session(request))
         return AsyncExecSession(self._driver, self._api, record, is_own=True)
 

@@ -188,6 +188,7 @@ def session_request(
     kernel_id: str | None,
     isolation: str | None,
     cwd: str | None,
+    auto_checkpoint: str | None = None,
 ) -> dict[str, Any]:
     """Return the body of ``POST /sessions``."""
     body = {
@@ -199,6 +200,7 @@ def session_request(
         "kernel_id": kernel_id,
         "isolation": isolation,
         "cwd": cwd,
+        "auto_checkpoint": auto_checkpoint,
     }
     return {field: value for field, value in body.items() if value is not None}
 

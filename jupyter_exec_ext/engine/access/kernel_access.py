@@ -11,7 +11,7 @@ from ...auth.policy import check_attach, check_kernel, check_kernel_name
 from ...auth.policy_narrowing import NO_NETWORK
 from ...auth.scopes import require_scope
 from ...errors import Conflict, IsolationRequired, KernelSpecNotFound, MissingScope, PolicyDenied
-from ...models import ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest
+from ...models import AUTO_CHECKPOINT_OFF, ISOLATION_LEVELS, KernelSpecInfo, Session, SessionRequest
 from ..kernels.provisioners import ISOLATABLE, level_by_name, why_unavailable
 from ..ports import KernelHost
 from ..settings import EngineSettings
@@ -228,3 +228,5 @@ def _scopes_for(request: SessionRequest) -> Iterator[str]:
     yield require_scope("sessions:create" if request.kernel_id is None else "kernels:attach")
     if request.env:  # some variables make a kernel run code when it starts
         yield require_scope("executions:create")
+    if request.auto_checkpoint != AUTO_CHECKPOINT_OFF:
+        yield require_scope("sessions:checkpoint")

@@ -28,7 +28,8 @@ class CheckpointJournal:
         """Record that `principal` has made a checkpoint of a session of `owner`."""
         lost = [str(hindrance) for hindrance in checkpoint.lost]
         session_id = checkpoint.session_id
-        self._audit.record("session", "checkpointed", principal, session_id, checkpoint=checkpoint.id, lost=lost)
+        about = {"checkpoint": checkpoint.id, "automatic": checkpoint.automatic, "lost": lost}
+        self._audit.record("session", "checkpointed", principal, session_id, **about)
         self._publish(CHECKPOINTED, owner, checkpoint)
 
     def asked_to_restore(self, session_id: str, checkpoint_id: str, principal: str) -> None:

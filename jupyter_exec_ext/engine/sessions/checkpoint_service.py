@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...auth.caller import Caller
-from ...errors import CheckpointNotFound, CheckpointUnsupported, TooManyCheckpoints
+from ...errors import CheckpointNotFound, CheckpointUnsupported
 from ...models import Checkpoint, Session, SessionRequest
 from ...protocol.record_ids import new_id
 from ...system.marked_processes import MARK
@@ -21,7 +22,9 @@ from ..kernels.kernel_processes import own_memory_bytes
 from ..kernels.restored_launch import RestoredLaunch
 from ..ports import AuditTrail, SessionFiles
 from ..settings import EngineSettings
+from .automatic_checkpoints import MAX_DELAY_SECONDS, AutomaticCheckpoints
 from .checkpoint_journal import CheckpointJournal
+from .checkpoint_room import CheckpointRoom
 from .live_session import LiveSession
 from .session_checkpoints import SessionCheckpoints
 from .session_factory import Branch
@@ -43,16 +46,15 @@ class CheckpointService:
     ) -> None:
         self._settings = settings
         self._sessions = sessions
-        self._admission = admission
         self._session_files = session_files
         self._journal = CheckpointJournal(audit, feed)
         self._background = background
         root = Path(settings.work_root).absolute() if settings.session_directories else None
         self._files = CheckpointFiles(root, settings.max_checkpoint_file_bytes)
         self._of_sessions: dict[str, SessionCheckpoints] = {}
+        self._room = CheckpointRoom(settings, admission, self._journal, self._of_sessions)
         sessions.checkpoint_pids = self.pids
-        # Checkpoints that are being made, by the owners of their sessions.
-        self._coming: list[str] = []
+        sessions.check_automatic, sessions.start_automatic = self._room.check_automatic, self._start_automatic
 
     async def create(self, caller: Caller, session_id: str, name: str = "", *, force: bool = False) -> Checkpoint:
         """Make a checkpoint of a session.
@@ -84,31 +86,33 @@ class CheckpointService:
         CheckpointUnsupported, CheckpointHindered, CheckpointFailed
             If there can be none; see `SessionCheckpoints.make`.
         """
-        live = await self._sessions.get_live(caller, session_id)
-        self._check_room(caller)
+        return await self._make(caller, await self._sessions.get_live(caller, session_id), name, force=force)
+
+    async def _make(
+        self,
+        caller: Caller,
+        live: LiveSession,
+        name: str,
+        *,
+        force: bool = False,
+        within_seconds: float | None = None,
+    ) -> Checkpoint:
         owner = live.record.owner
-        self._coming.append(owner)
-        try:
+        with self._room.place(caller, owner):
+            checkpoint_id = new_id("chk", self._settings.server_name)
             checkpoints = self._checkpoints_of(live)
-            record = await checkpoints.make(new_id("chk", self._settings.server_name), name, force=force)
-        finally:
-            self._coming.remove(owner)
+            record = await checkpoints.make(checkpoint_id, name, force=force, within_seconds=within_seconds)
         self._journal.made(record, owner, caller.principal)
         return record
 
-    def _check_room(self, caller: Caller) -> None:
-        for checkpoints in self._of_sessions.values():
-            checkpoints.remove_ended()
-        owners = [owner for owner, checkpoints in self._by_owner() for _ in checkpoints.records] + self._coming
-        most = self._settings.max_checkpoints
-        if not most:
-            raise TooManyCheckpoints("this server keeps no checkpoints; its administrator can set max_checkpoints")
-        if len(owners) >= most:
-            raise TooManyCheckpoints(f"this server keeps at most {most} checkpoints; delete one first")
-        self._admission.check_checkpoint(caller, owners)
+    def _start_automatic(self, caller: Caller, live: LiveSession) -> None:
+        """Make a checkpoint before each run of a session."""
+        automatic = AutomaticCheckpoints(live, partial(self._make_automatic, caller, live), self._sessions.log)
+        live.runner.before_run = automatic.before_run
 
-    def _by_owner(self) -> list[tuple[str, SessionCheckpoints]]:
-        return [(checkpoints.owner, checkpoints) for checkpoints in self._of_sessions.values()]
+    async def _make_automatic(self, caller: Caller, live: LiveSession, name: str) -> None:
+        await self._make(caller, live, name, within_seconds=MAX_DELAY_SECONDS)
+        self._room.keep_newest(self._checkpoints_of(live))
 
     def _checkpoints_of(self, live: LiveSession) -> SessionCheckpoints:
         session_id = live.record.id
@@ -246,6 +250,7 @@ class CheckpointService:
             name=f"{origin.name or origin.id} branch {number}",
             metadata=origin.metadata,
             idle_timeout_seconds=origin.idle_timeout_seconds,
+            auto_checkpoint=origin.auto_checkpoint,
         )
         return await self._sessions.create(caller, request, branch=Branch(origin.id, launch))
 

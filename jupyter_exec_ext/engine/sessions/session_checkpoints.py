@@ -74,6 +74,7 @@ class SessionCheckpoints:
         self._background = background
         self._kept: dict[str, _Kept] = {}
         self._freezer = KernelFreezer(live)
+        self._left_behind: asyncio.Task[None] | None = None
 
     @property
     def owner(self) -> str:
@@ -85,6 +86,11 @@ class SessionCheckpoints:
         """The checkpoints, oldest first."""
         return [kept.record for kept in self._kept.values()]
 
+    @property
+    def automatic(self) -> list[Checkpoint]:
+        """The automatic ones among them."""
+        return [record for record in self.records if record.automatic]
+
     def remove_ended(self) -> None:
         """Delete the checkpoints whose processes have ended."""
         for checkpoint_id in [key for key, kept in self._kept.items() if kept.frozen.is_gone]:
@@ -95,8 +101,19 @@ class SessionCheckpoints:
         """Return the processes of the checkpoints."""
         return [kept.frozen.pid for kept in self._kept.values() if not kept.frozen.is_gone]
 
-    async def make(self, checkpoint_id: str, name: str, *, force: bool) -> Checkpoint:
+    async def make(
+        self, checkpoint_id: str, name: str, *, force: bool = False, within_seconds: float | None = None
+    ) -> Checkpoint:
         """Make a checkpoint of the session as it is.
+
+        Parameters
+        ----------
+        checkpoint_id, name : str
+            Id and name of the checkpoint.
+        force : bool
+            Make it even if something cannot be taken along.
+        within_seconds : float or None
+            For an automatic one: time limit, after which it is given up. None for the freezer's own limits.
 
         Raises
         ------
@@ -109,13 +126,18 @@ class SessionCheckpoints:
         CheckpointFailed
             If the kernel cannot make it; the session is as before.
         """
+        if self._left_behind is not None:  # two at once would use one socket
+            if within_seconds is not None and not self._left_behind.done():
+                raise CheckpointFailed("the one before is not ready yet")
+            await asyncio.wait([self._left_behind])
         async with self._live.kernel.lock:
-            frozen, lost = await self._freeze_shielded(checkpoint_id, force=force)
+            frozen, lost = await self._freeze_shielded(checkpoint_id, force=force, within_seconds=within_seconds)
         record = Checkpoint(
             checkpoint_id,
             self._live.record.id,
             name,
             utc_timestamp(time.time()),
+            automatic=within_seconds is not None,
             after=self._live.runner.last_execution_id,
             files=self._files.are_kept,
             lost=lost,
@@ -128,17 +150,29 @@ class SessionCheckpoints:
         self._use(checkpoint_id)
         return record
 
-    async def _freeze_shielded(self, checkpoint_id: str, *, force: bool) -> tuple[FrozenKernel, tuple[Hindrance, ...]]:
+    async def _freeze_shielded(
+        self, checkpoint_id: str, *, force: bool, within_seconds: float | None
+    ) -> tuple[FrozenKernel, tuple[Hindrance, ...]]:
         # Not cancelled with the request: the kernel would make the checkpoint all the same.
         freezing = asyncio.ensure_future(self._freeze_with_files(checkpoint_id, force=force))
         try:
-            return await asyncio.shield(freezing)
+            await asyncio.wait([freezing], timeout=within_seconds)
         except asyncio.CancelledError:
-            await asyncio.wait([freezing])
-            if freezing.exception() is None:
-                freezing.result()[0].kill()
-                await self._files.remove(self._live.record.id, checkpoint_id)
+            await self._discard(freezing, checkpoint_id)
             raise
+        if freezing.done():
+            return freezing.result()
+        self._left_behind = self._background.start(self._discard(freezing, checkpoint_id))
+        raise CheckpointFailed(f"the checkpoint was not ready within {within_seconds:g} s")
+
+    async def _discard(
+        self, freezing: asyncio.Future[tuple[FrozenKernel, tuple[Hindrance, ...]]], checkpoint_id: str
+    ) -> None:
+        """Wait for a checkpoint that is not wanted any more, and end it."""
+        await asyncio.wait([freezing])
+        if freezing.exception() is None:
+            freezing.result()[0].kill()
+            await self._files.remove(self._live.record.id, checkpoint_id)
 
     async def _freeze_with_files(
         self, checkpoint_id: str, *, force: bool

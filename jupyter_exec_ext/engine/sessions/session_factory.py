@@ -239,6 +239,7 @@ class SessionFactory:
             attached=request.kernel_id is not None,
             grant_id=None if plan.grant is None else plan.grant.id,
             branch_of=None if branch is None else branch.session_id,
+            auto_checkpoint=request.auto_checkpoint,
         )
         files = self._locator.files_of(record)
         # Packages first: a sandboxed kernel finds their place by the directory in which it starts.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -105,6 +106,8 @@ class SessionRunner:
         Requests to its kernel beside the code.
     closing : bool
         Set when the session ends: a lost kernel is not replaced any more.
+    before_run : callable or None
+        Awaited before each run, with the execution, while the kernel is idle and ready.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class SessionRunner:
         self.has_run = False
         self.revival: asyncio.Task[None] | None = None
         self.closing = False
+        self.before_run: Callable[[LiveExecution], Awaitable[None]] | None = None
         self.watchers = SessionWatchers()
         self.requests = PendingKernelRequests(kernel, self.watchers)
         self._session_id = session.id
@@ -208,12 +212,21 @@ class SessionRunner:
         except Exception:  # the worker that calls this must go on with the session's next execution
             self._log.exception("execution %s: its end could not be written", execution.record.id)
 
-    async def _execute(self, execution: LiveExecution) -> None:
-        lost, no_kernel = await self._state_loss(), None
+    async def _take_turn(self) -> tuple[StateLoss | None, Verdict | None]:
+        """Make sure of a kernel; return the loss of its state since the last execution, and why there is none."""
+        lost = await self._state_loss()
         try:
             await self._turn.take()
         except ExecError as error:
-            no_kernel = Verdict(ExecutionState.KERNEL_DIED, False, f"no kernel: {error.message}")
+            return lost, Verdict(ExecutionState.KERNEL_DIED, False, f"no kernel: {error.message}")
+        return lost, None
+
+    async def _execute(self, execution: LiveExecution) -> None:
+        lost, no_kernel = await self._take_turn()
+        if self.before_run is not None and no_kernel is None and not execution.record.state.finished:
+            await self.before_run(execution)
+            if self._kernel.connection is None:  # the kernel has ended meanwhile
+                lost, no_kernel = await self._take_turn()
         if execution.record.state.finished:  # cancelled while it waited for the kernel
             return
         if no_kernel is not None:

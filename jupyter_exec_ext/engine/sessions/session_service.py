@@ -10,7 +10,7 @@ from typing import Any
 
 from ...auth.caller import Caller
 from ...errors import Conflict, SessionNotFound, ShuttingDown
-from ...models import ExecutionState, Session, SessionRequest, SessionState, SessionUsage
+from ...models import AUTO_CHECKPOINT_OFF, ExecutionState, Session, SessionRequest, SessionState, SessionUsage
 from ..kernels.kernel_processes import MemoryMeter, memory_bytes
 from ..kernels.warm_pool import KernelPool
 from ..ports import AuditTrail, SessionStore
@@ -41,19 +41,27 @@ class SessionService:
         self._pool = pool
         self._store = store
         self._audit = audit
-        self._log = log
+        #: The engine's.
+        self.log = log
         self._memory = memory
         self._usage = UsageSampler(registry)
         #: Returns the processes of a session's checkpoints; set by their service.
         self.checkpoint_pids: Callable[[str], Sequence[int]] = lambda session_id: ()
+        #: Checks that a caller may have automatic checkpoints, and starts those of a session; set by their service.
+        self.check_automatic: Callable[[Caller], None] = lambda caller: None
+        self.start_automatic: Callable[[Caller, LiveSession], None] = lambda caller, live: None
 
     async def create(
         self, caller: Caller, request: SessionRequest, setup_code: str | None = None, branch: Branch | None = None
     ) -> Session:
         """Start a session and wait until its kernel answers; see `ExecEngine.create_session`."""
+        if is_automatic := request.auto_checkpoint != AUTO_CHECKPOINT_OFF:
+            self.check_automatic(caller)
         visible = () if request.kernel_id is None else await self.list(caller)
         plan = await self._factory.plan(caller, request, visible)
         live = self._factory.build(caller, request, plan, setup_code, branch)
+        if is_automatic:
+            self.start_automatic(caller, live)
         is_pooled = live.record.kernel_starts > 0
         self._usage.start()
         try:
@@ -69,7 +77,7 @@ class SessionService:
             raise ShuttingDown("the server is shutting down")
         if plan.kind is not None and not is_pooled:
             self._pool.note_miss(plan.kind)
-        self._log.info("session %s: kernel %s (%s)", live.record.id, live.record.kernel_id, plan.spec.name)
+        self.log.info("session %s: kernel %s (%s)", live.record.id, live.record.kernel_id, plan.spec.name)
         return live.record
 
     async def list(self, caller: Caller, *, ended: bool = False, memory: bool = False) -> Sequence[Session]:
@@ -209,4 +217,4 @@ class SessionService:
         try:
             await live.close("the server was shut down", cut=ExecutionState.SERVER_RESTARTED)
         except Exception:  # the other sessions still have to be closed
-            self._log.exception("session %s did not shut down cleanly", live.record.id)
+            self.log.exception("session %s did not shut down cleanly", live.record.id)

@@ -1,0 +1,121 @@
+"""Room for checkpoints: limits of the server and of policies, and deletion of automatic ones to keep them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from ...auth.caller import Caller
+from ...errors import LimitReached, TooManyCheckpoints
+from ...models import Checkpoint
+from ..access.caller_limits import Admission
+from ..settings import EngineSettings
+from .checkpoint_journal import CheckpointJournal
+from .session_checkpoints import SessionCheckpoints
+
+
+class CheckpointRoom:
+    """Places for the checkpoints of one engine's sessions.
+
+    Parameters
+    ----------
+    settings : EngineSettings
+        With the server's limits.
+    admission : Admission
+        Checks the policies' limits.
+    journal : CheckpointJournal
+        Gets the deletions.
+    of_sessions : mapping
+        The checkpoints, by the ids of their sessions.
+    """
+
+    def __init__(
+        self,
+        settings: EngineSettings,
+        admission: Admission,
+        journal: CheckpointJournal,
+        of_sessions: Mapping[str, SessionCheckpoints],
+    ) -> None:
+        self._settings = settings
+        self._admission = admission
+        self._journal = journal
+        self._of_sessions = of_sessions
+        # Checkpoints that are being made, by the owners of their sessions.
+        self._coming: list[str] = []
+
+    @contextmanager
+    def place(self, caller: Caller, owner: str) -> Iterator[None]:
+        """Hold a place while a checkpoint is being made; the oldest automatic ones of its owner go if they have to.
+
+        Parameters
+        ----------
+        caller : Caller
+            Author of the request, whose policies apply.
+        owner : str
+            Owner of the session.
+
+        Raises
+        ------
+        TooManyCheckpoints, PolicyLimitReached, PolicyDenied
+            If there is no room, even without the automatic ones.
+        """
+        self._make_room(caller, owner)
+        # Counted at once: requests that come meanwhile must not get the same place.
+        self._coming.append(owner)
+        try:
+            yield
+        finally:
+            self._coming.remove(owner)
+
+    def _make_room(self, caller: Caller, owner: str) -> None:
+        for checkpoints in self._of_sessions.values():
+            checkpoints.remove_ended()
+        owners = [one.owner for one in self._of_sessions.values() for _ in one.records] + self._coming
+        automatic = self._automatic_of(owner)
+        for number in range(len(automatic) + 1):
+            try:
+                self._check(caller, owners)
+            except LimitReached:
+                if number == len(automatic):  # nothing is deleted that would make no room
+                    raise
+                owners.remove(owner)
+            else:
+                self._delete(automatic[:number])
+                return
+
+    def _check(self, caller: Caller, owners: Sequence[str]) -> None:
+        """Check that there may be one more than those of sessions of `owners`."""
+        most = self._settings.max_checkpoints
+        if not most:
+            raise TooManyCheckpoints("this server keeps no checkpoints; its administrator can set max_checkpoints")
+        if len(owners) >= most:
+            raise TooManyCheckpoints(f"this server keeps at most {most} checkpoints; delete one first")
+        self._admission.check_checkpoint(caller, owners)
+
+    def check_automatic(self, caller: Caller) -> None:
+        """Check that a caller's sessions may have automatic checkpoints at all.
+
+        Raises
+        ------
+        TooManyCheckpoints, PolicyDenied
+            If the server or a policy allows none.
+        """
+        if not self._settings.max_automatic_checkpoints:
+            raise TooManyCheckpoints(
+                "this server makes no automatic checkpoints; its administrator can set max_automatic_checkpoints"
+            )
+        self._check(caller, ())
+
+    def keep_newest(self, checkpoints: SessionCheckpoints) -> None:
+        """Delete a session's oldest automatic checkpoints beyond `max_automatic_checkpoints`."""
+        self._delete(checkpoints.automatic[: -self._settings.max_automatic_checkpoints])
+
+    def _automatic_of(self, owner: str) -> list[Checkpoint]:
+        """Return the automatic checkpoints of an owner's sessions, oldest first."""
+        found = [record for one in self._of_sessions.values() if one.owner == owner for record in one.automatic]
+        return sorted(found, key=lambda record: record.created_at)
+
+    def _delete(self, automatic: Sequence[Checkpoint]) -> None:
+        for checkpoint in automatic:
+            self._of_sessions[checkpoint.session_id].delete(checkpoint.id)
+            self._journal.deleted(checkpoint.session_id, checkpoint.id, "")
