@@ -36,6 +36,7 @@ BUILT_IN: dict[str, Policy] = {
         max_streams=20,
         max_ports=1,
         max_checkpoints=0,
+        max_checkpoint_memory_bytes=2 * 1024**3,
         max_execution_seconds=60.0,
         max_queue_seconds=300.0,
         max_cpu_seconds=300,

@@ -55,6 +55,9 @@ class Policy:
     )
     max_ports: int | None = _limit(5, "ports of one session that may be open at once; 0 for none")
     max_checkpoints: int | None = _limit(10, "checkpoints of all sessions at once; 0 for none")
+    max_checkpoint_memory_bytes: int | None = _limit(
+        None, "memory of all sessions together with their checkpoints, before a checkpoint is refused"
+    )
     max_execution_seconds: float | None = _limit(600.0, "run time of an execution; one that names none gets this")
     max_queue_seconds: float | None = _limit(3600.0, "how long an execution may wait in its session's queue")
     max_cpu_seconds: int | None = _limit(None, "processor time of each process of a session")
@@ -188,6 +191,17 @@ def check_checkpoint_count(policy: Policy, checkpoints: int) -> None:
     if policy.max_checkpoints == 0:
         _deny(policy, "max_checkpoints", "allows no checkpoints")
     _check_count(policy, "max_checkpoints", checkpoints, "checkpoints at once; delete one first")
+
+
+def check_checkpoint_memory(policy: Policy, used_bytes: int) -> None:
+    """Check that sessions which take `used_bytes` may have one more checkpoint; raises `PolicyLimitReached`."""
+    most = policy.max_checkpoint_memory_bytes
+    if most is not None and used_bytes > most:
+        text = (
+            f"allows a checkpoint while all sessions and checkpoints take at most {most} bytes of memory, and they "
+            f"take {used_bytes}; delete checkpoints, end sessions or delete large variables first"
+        )
+        _reached(policy, "max_checkpoint_memory_bytes", text)
 
 
 def check_rate(policy: Policy, wait_seconds: float) -> None:

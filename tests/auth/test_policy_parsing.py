@@ -22,6 +22,7 @@ COUNTS = [
     "max_sessions",
     "max_open_executions",
     "max_executions_per_minute",
+    "max_checkpoint_memory_bytes",
     "max_cpu_seconds",
     "max_memory_bytes",
     "max_output_bytes",

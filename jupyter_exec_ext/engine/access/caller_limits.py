@@ -15,6 +15,7 @@ from ...auth.caller import Bound, Caller
 from ...auth.policy import (
     allowed_seconds,
     check_checkpoint_count,
+    check_checkpoint_memory,
     check_open_executions,
     check_rate,
     check_session_count,
@@ -178,6 +179,22 @@ class Admission:
         """
         for bound in caller.bounds:
             check_checkpoint_count(bound.policy, sum(map(bound.covers, principals)))
+
+    def check_checkpoint_memory(self, caller: Caller, used: Sequence[tuple[str, int]]) -> None:
+        """Check the memory of sessions with their checkpoints, before there is one more.
+
+        Parameters
+        ----------
+        used : sequence of (str, int)
+            Owners of sessions, and the bytes that each takes.
+
+        Raises
+        ------
+        PolicyLimitReached
+            If a policy allows no more.
+        """
+        for bound in caller.bounds:
+            check_checkpoint_memory(bound.policy, sum(size for owner, size in used if bound.covers(owner)))
 
     def enter(self, caller: Caller) -> Ticket:
         """Count one more execution.

@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import select
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -61,6 +63,24 @@ def own_memory_bytes(pid: int) -> int | None:
     except psutil.Error:
         return None
     return int(getattr(found, "uss", 0)) or None
+
+
+def memory_together(root: int | None, others: Collection[int]) -> int:
+    """Return the memory of a process, all below it, and other ones, each counted once. Blocks."""
+    processes = set(others) if root is None else {root, *others, *processes_below([root])[root]}
+    return sum(map(memory_bytes, processes))
+
+
+def wait_for_end(pid: int, seconds: float) -> None:
+    """Wait until a process that was killed has ended, within a bound. Blocks, and is for Linux."""
+    try:
+        number = os.pidfd_open(pid)
+    except OSError:  # it has ended
+        return
+    poll = select.poll()  # unlike psutil, it does not wait for the parent, too
+    poll.register(number, select.POLLIN)
+    poll.poll(seconds * 1000)
+    os.close(number)
 
 
 def memory_below(pids: Collection[int]) -> dict[int, int | None]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 
 from ...auth.caller import Caller
-from ...errors import LimitReached, TooManyCheckpoints
+from ...errors import CheckpointNotFound, LimitReached, TooManyCheckpoints
 from ...models import Checkpoint
 from ..access.caller_limits import Admission
+from ..kernels.kernel_processes import memory_bytes, wait_for_end
 from ..settings import EngineSettings
 from .checkpoint_journal import CheckpointJournal
 from .session_checkpoints import SessionCheckpoints
+
+# A process that is killed gives its memory back within milliseconds.
+_END_SECONDS = 1.0
 
 
 class CheckpointRoom:
@@ -27,6 +32,8 @@ class CheckpointRoom:
         Gets the deletions.
     of_sessions : mapping
         The checkpoints, by the ids of their sessions.
+    measure : callable
+        Measures the memory of the sessions of chosen owners: see `SessionService.memory_by_owner`.
     """
 
     def __init__(
@@ -35,13 +42,48 @@ class CheckpointRoom:
         admission: Admission,
         journal: CheckpointJournal,
         of_sessions: Mapping[str, SessionCheckpoints],
+        measure: Callable[[Callable[[str], bool]], Awaitable[Sequence[tuple[str, int]]]],
     ) -> None:
         self._settings = settings
         self._admission = admission
         self._journal = journal
         self._of_sessions = of_sessions
+        self._measure = measure
         # Checkpoints that are being made, by the owners of their sessions.
         self._coming: list[str] = []
+
+    async def make_memory_room(self, caller: Caller, owner: str) -> None:
+        """Check the memory that policies allow; the oldest automatic ones of an owner go if they have to.
+
+        Raises
+        ------
+        PolicyLimitReached
+            If there is too little left, even without the automatic ones.
+        """
+        if all(policy.max_checkpoint_memory_bytes is None for policy in caller.policies):
+            return  # measuring takes time
+        automatic = self._automatic_of(owner)
+        used = await self._used_by(caller)
+        pids = [self._pid_of(checkpoint) for checkpoint in automatic]
+        freed = await asyncio.to_thread(lambda: sum(map(memory_bytes, pids)))
+        # Nothing is deleted that would not do: no more is freed than what they take.
+        self._admission.check_checkpoint_memory(caller, [*used, (owner, -freed)])
+        for checkpoint, pid in zip(automatic, pids, strict=True):
+            try:
+                self._admission.check_checkpoint_memory(caller, used)
+            except LimitReached:
+                self._delete([checkpoint])
+            else:
+                return
+            await asyncio.to_thread(wait_for_end, pid, _END_SECONDS)
+            used = await self._used_by(caller)  # by then the others have shares of what it shared with them
+        self._admission.check_checkpoint_memory(caller, used)
+
+    async def _used_by(self, caller: Caller) -> Sequence[tuple[str, int]]:
+        return await self._measure(lambda owner: any(bound.covers(owner) for bound in caller.bounds))
+
+    def _pid_of(self, checkpoint: Checkpoint) -> int:
+        return self._of_sessions[checkpoint.session_id].pid(checkpoint.id)
 
     @contextmanager
     def place(self, caller: Caller, owner: str) -> Iterator[None]:
@@ -117,5 +159,8 @@ class CheckpointRoom:
 
     def _delete(self, automatic: Sequence[Checkpoint]) -> None:
         for checkpoint in automatic:
-            self._of_sessions[checkpoint.session_id].delete(checkpoint.id)
-            self._journal.deleted(checkpoint.session_id, checkpoint.id, "")
+            checkpoints = self._of_sessions.get(checkpoint.session_id)
+            if checkpoints is not None:  # its session may have ended meanwhile
+                with suppress(CheckpointNotFound):
+                    checkpoints.delete(checkpoint.id)
+                    self._journal.deleted(checkpoint.session_id, checkpoint.id, "")

@@ -52,7 +52,7 @@ class CheckpointService:
         root = Path(settings.work_root).absolute() if settings.session_directories else None
         self._files = CheckpointFiles(root, settings.max_checkpoint_file_bytes)
         self._of_sessions: dict[str, SessionCheckpoints] = {}
-        self._room = CheckpointRoom(settings, admission, self._journal, self._of_sessions)
+        self._room = CheckpointRoom(settings, admission, self._journal, self._of_sessions, sessions.memory_by_owner)
         sessions.checkpoint_pids = self.pids
         sessions.check_automatic, sessions.start_automatic = self._room.check_automatic, self._start_automatic
 
@@ -98,6 +98,7 @@ class CheckpointService:
         within_seconds: float | None = None,
     ) -> Checkpoint:
         owner = live.record.owner
+        await self._room.make_memory_room(caller, owner)
         with self._room.place(caller, owner):
             checkpoint_id = new_id("chk", self._settings.server_name)
             checkpoints = self._checkpoints_of(live)

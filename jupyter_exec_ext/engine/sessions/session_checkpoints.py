@@ -101,6 +101,10 @@ class SessionCheckpoints:
         """Return the processes of the checkpoints."""
         return [kept.frozen.pid for kept in self._kept.values() if not kept.frozen.is_gone]
 
+    def pid(self, checkpoint_id: str) -> int:
+        """Return the process of a checkpoint; raises `CheckpointNotFound`."""
+        return self._find(checkpoint_id).frozen.pid
+
     async def make(
         self, checkpoint_id: str, name: str, *, force: bool = False, within_seconds: float | None = None
     ) -> Checkpoint:

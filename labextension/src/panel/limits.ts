@@ -22,6 +22,8 @@ export function limitName(trans: TranslationBundle, name: string): string {
       return trans.__('Least isolation');
     case 'kernelspecs':
       return trans.__('Kernels');
+    case 'max_checkpoint_memory_bytes':
+      return trans.__('Memory of sessions with checkpoints');
     case 'max_checkpoints':
       return trans.__('Checkpoints at once');
     case 'max_code_bytes':

@@ -13,7 +13,7 @@ from jupyter_exec_ext.auth.caller import Caller
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.sessions import automatic_checkpoints
-from jupyter_exec_ext.errors import MissingScope, PolicyDenied, TooManyCheckpoints
+from jupyter_exec_ext.errors import MissingScope, PolicyDenied, PolicyLimitReached, TooManyCheckpoints
 from jupyter_exec_ext.models import Checkpoint, Execution, ExecutionState, SessionRequest
 from tests.engine.sessions.test_attached_kernel import bearer
 from tests.engine.sessions.test_checkpoints import HINDRANCES, ME, Make, frozen_pids, printed, run
@@ -193,6 +193,43 @@ async def test_the_limit_of_a_policy_holds_for_them_too(make_engine: Make) -> No
     executions = [await run(engine, session_id, str(number), agent) for number in range(4)]
     names = [one.name for one in await engine.checkpoints.list(agent, session_id)]
     assert names == [f"before {execution.id}" for execution in executions[2:]]
+
+
+async def test_memory_of_a_policy_is_kept_by_deleting_the_oldest_automatic_ones(make_engine: Make) -> None:
+    engine, budget_bytes = make_engine(allow_unprotected_tokens=True), 300_000_000
+    agent = await bearer(engine, max_checkpoint_memory_bytes=budget_bytes)
+    session_id = await watched_session(engine, agent)
+    counts = []
+    for number in range(6):
+        assert (await run(engine, session_id, f"x = b'{number}' * 64_000_000", agent)).state is ExecutionState.OK
+        counts.append(len(await engine.checkpoints.list(agent, session_id)))
+    assert counts[:2] == [1, 2]
+    assert counts[-1] < 5  # as many as there would be otherwise
+    assert await problem(engine, session_id) == ""
+    before = {one.id for one in await engine.checkpoints.list(agent, session_id)}
+    await run(engine, session_id, "x = b'y' * 64_000_000", agent)
+    ((_, used_bytes),) = await engine.sessions.memory_by_owner(agent.may_see)
+    assert used_bytes < budget_bytes + 64_000_000  # the last run has come on top
+    await run(engine, session_id, "x = b'y' * 310_000_000", agent)
+    with pytest.raises(PolicyLimitReached, match=r"300000000 bytes of memory.*max_checkpoint_memory_bytes"):
+        await engine.checkpoints.create(agent, session_id)
+    kept_ids = [one.id for one in await engine.checkpoints.list(agent, session_id)]
+    assert kept_ids
+    assert set(kept_ids) - before  # those that would not have been enough are still there
+    await run(engine, session_id, "del x", agent)
+    assert "max_checkpoint_memory_bytes" in await problem(engine, session_id)
+    made = await engine.checkpoints.create(agent, session_id, "mine")
+    assert not made.automatic
+
+
+async def test_memory_of_another_owner_does_not_count(make_engine: Make) -> None:
+    engine = make_engine(allow_unprotected_tokens=True)
+    session_id = (await engine.create_session(ME, SessionRequest())).id
+    await printed(engine, session_id, "x = b'y' * 300_000_000")
+    agent = await bearer(engine, max_checkpoint_memory_bytes=300_000_000)
+    own = await engine.create_session(agent, SessionRequest())
+    await engine.checkpoints.create(agent, own.id)
+    await engine.checkpoints.create(ME, session_id)  # who has no policy
 
 
 async def test_who_may_have_none_gets_no_session_with_it(make_engine: Make) -> None:
