@@ -134,8 +134,12 @@ class SessionCheckpoints:
             if within_seconds is not None and not self._left_behind.done():
                 raise CheckpointFailed("the one before is not ready yet")
             await asyncio.wait([self._left_behind])
-        async with self._live.kernel.lock:
-            frozen, lost = await self._freeze_shielded(checkpoint_id, force=force, within_seconds=within_seconds)
+        try:
+            async with self._live.kernel.lock:
+                frozen, lost = await self._freeze_shielded(checkpoint_id, force=force, within_seconds=within_seconds)
+        except CheckpointFailed:
+            self._forget_if_last()  # the kernel may have begun
+            raise
         record = Checkpoint(
             checkpoint_id,
             self._live.record.id,

@@ -298,6 +298,14 @@ async def test_a_process_that_does_not_begin_is_killed_and_the_kernel_unharmed(e
     await engine.checkpoints.create(ME, session_id)
 
 
+async def test_garbage_is_collected_again_after_a_checkpoint_that_failed(engine: ExecEngine) -> None:
+    session_id = await new_session(engine, "import gc, os, time; gc.unfreeze()")  # as in a kernel that was not forked
+    await printed(engine, session_id, "os.register_at_fork(after_in_child=lambda: time.sleep(30))")
+    with pytest.raises(CheckpointFailed):
+        await engine.checkpoints.create(ME, session_id)
+    assert await printed(engine, session_id, "print(gc.get_freeze_count())") == "0"
+
+
 async def test_hostile_answers_are_refused(engine: ExecEngine) -> None:
     session_id = await new_session(engine)
     fake = (
