@@ -145,14 +145,14 @@ class FrozenKernelListener:
                 self._socket.bind(f"/proc/self/fd/{directory}/{path.name}")
             finally:
                 os.close(directory)
-            undo.callback(path.unlink, missing_ok=True)
+            undo.callback(_remove, path)
             self._socket.listen(1)
             undo.pop_all()
 
     def close(self) -> None:
         """Close the socket, and remove its file."""
         self._socket.close()
-        self._path.unlink(missing_ok=True)
+        _remove(self._path)
 
     def accept(self, nonce: str, seconds: float) -> FrozenKernel:
         """Wait for the process of a checkpoint; blocks.
@@ -192,6 +192,11 @@ class FrozenKernelListener:
                     raise CheckpointFailed(f"the checkpoint's process has ended at once: {error}") from error
                 undo.pop_all()
             return frozen
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):  # code in a sandbox may have put a directory there
+        path.unlink()
 
 
 def _first_line(connection: socket.socket, give_up_at: float) -> dict[str, Any]:

@@ -190,6 +190,17 @@ threading.Thread(target=swap, daemon=True).start()
     assert target.stat().st_mode & 0o777 == 0o644
 
 
+async def test_a_directory_in_the_place_of_the_socket_is_no_failure_of_the_server(engine: ExecEngine) -> None:
+    session_id = await new_session(engine)
+    at_fork = "os.register_at_fork(before=lambda: (os.unlink('/sockets/chkpt'), os.mkdir('/sockets/chkpt')))"
+    await printed(engine, session_id, f"import os; {at_fork}")
+    with pytest.raises(CheckpointFailed):
+        await engine.checkpoints.create(ME, session_id)
+    with pytest.raises(CheckpointUnsupported):
+        await engine.checkpoints.create(ME, session_id)
+    assert await printed(engine, session_id, "print(1)") == "1"
+
+
 async def test_a_branch_of_it_is_refused(engine: ExecEngine) -> None:
     session_id = await new_session(engine)
     with pytest.raises(CheckpointUnsupported, match="sandbox"):
