@@ -156,6 +156,7 @@ class Part:
 
 
 _PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp", "fleet", "slurm", "checkpoints")
+_RESTORED = "sync-restored or restored-sync or restored-async"  # the order of a test's parameters varies
 _MCP_ENDPOINT = ("endpoint", "gone_clients", "matrix", "restarts")
 _MCP_PARTS = (*_MCP_ENDPOINT, "conformance", "figures")
 PARTS = {
@@ -181,7 +182,12 @@ PARTS = {
     "contract": Part(
         "the contract suite on every host, through both clients",
         "75 min",
-        _run_pytest(["tests/contract"]),
+        _run_pytest(["tests/contract", "-k", f"not ({_RESTORED})"]),
+    ),
+    "contract-restored": Part(
+        "the contract suite on sessions that are restored before each case",
+        "10 min",
+        _run_pytest(["tests/contract", "-k", _RESTORED]),
     ),
     "contract-sandbox": Part(
         "the contract suite with kernels in sandboxes",
@@ -289,7 +295,7 @@ PARTS = {
         _run_pytest(["tests/slurm"]),
     ),
     "checkpoints": Part(
-        "21 notebooks that are restored to earlier cells at random, and their outputs",
+        "21 notebooks that are restored to earlier cells at random, and 1,000 runs beside those of branches",
         "10 min",
         _run_pytest(["tests/checkpoints"]),
     ),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from jupyter_exec_ext.client import ExecClient
+from tests.support.full import scaled
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="checkpoints need Linux")
 
@@ -21,3 +25,38 @@ def test_tasks_of_the_kernel_before_a_restore_print_nothing_when_they_are_collec
         session.restore(session.checkpoint(force=True))
         result = session.run("del task; gc.collect(); gc.collect()", check=True)
         assert (result.stdout, result.stderr) == ("", "")
+
+
+def test_outputs_of_a_session_and_its_branches_never_cross(hosts: Any, record_property: Any) -> None:
+    # Each line says which process printed it, on all ways out of a process: streams, descriptors and displays.
+    code = (
+        "import os, sys\nfor line in range(5):\n    print(OWN, line); print(OWN, line, file=sys.stderr)\n"
+        "    os.write(1, f'{OWN} by descriptor\\n'.encode())\n    display({'text/plain': OWN}, raw=True)\n"
+        "os.system(f'echo {OWN} by a child'); OWN"
+    )
+    rounds = scaled(200, per_commit=2)
+    with ExecClient(hosts["server"].info) as client, client.session() as session:
+        session.run("OWN = 'trunk'", check=True)
+        expected = of_own(session.run(code, check=True), "trunk")
+        for _ in range(rounds):
+            with ExitStack() as stack:
+                checkpoint = session.checkpoint()
+                branches = [stack.enter_context(branch) for branch in session.branch(3, checkpoint)]
+                for number, branch in enumerate(branches):
+                    branch.run(f"OWN = 'branch{number}'", check=True)
+                printing = [("trunk", session), *((f"branch{number}", one) for number, one in enumerate(branches))]
+                runs = [(own, one.submit(code)) for own, one in printing]
+                for own, run in runs:
+                    assert of_own(run.result(timeout_seconds=60), own) == expected
+                session.restore(checkpoint)
+                session.delete_checkpoint(checkpoint)
+                # What its former kernel has printed late, and what branches have, is not in it.
+                assert of_own(session.run(code, check=True), "trunk") == expected
+    record_property("runs beside each other whose output did not cross", 5 * rounds)
+
+
+def of_own(execution: Any, own: str) -> list[str]:
+    """Return the sorted words of an output, with `own` replaced: that of another process stays."""
+    shown = json.dumps([execution.stdout.splitlines(), execution.stderr.splitlines(), execution.text])
+    displays = json.dumps([output.get("data") for output in execution.outputs])
+    return sorted(re.findall(r"[\w ]+", (shown + displays).replace(own, "own")))
