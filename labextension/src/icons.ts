@@ -12,3 +12,13 @@ export const botIcon = new LabIcon({
   </g>
 </svg>`
 });
+
+export const branchIcon = new LabIcon({
+  name: 'jupyter-exec-ext:branch',
+  svgstr: `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 24 24" width="16">
+  <g class="jp-icon3 jp-icon-selectable" fill="#616161">
+    <path d="M6 2a3 3 0 0 1 1 5.800v8.400a3 3 0 1 1-2 0V7.800A3 3 0 0 1 6 2zm0 2a1 1 0 1 0 0 2 1 1 0 0 0 0-2zm0 14a1 1 0 1 0 0 2 1 1 0 0 0 0-2z"/>
+    <path d="M18 4a3 3 0 0 1 1 5.800V11a4 4 0 0 1-4 4H7v-2h8a2 2 0 0 0 2-2V9.800A3 3 0 0 1 18 4zm0 2a1 1 0 1 0 0 2 1 1 0 0 0 0-2z"/>
+  </g>
+</svg>`
+});

@@ -2,3 +2,4 @@ import './base.css';
 import './approvals.css';
 import './access.css';
 import './view.css';
+import './history.css';

@@ -38,7 +38,7 @@ export function scopeWords(trans: TranslationBundle, scope: string): string {
     case 'sessions:delete':
       return trans.__('shut its sessions down');
     case 'sessions:checkpoint':
-      return trans.__('keep the state of its sessions and take them back to it');
+      return trans.__('make checkpoints of its sessions, restore and branch them');
     case 'kernels:attach':
       return trans.__('run code in kernels that run already, such as a notebook’s');
     case 'executions:create':

@@ -7,6 +7,7 @@ import { ApiError, errorOf } from './errors';
 import { FrameParser, type IFrame } from './sse';
 import type {
   FeedEvent,
+  ICheckpoint,
   IExecution,
   IFile,
   IFileChange,
@@ -80,6 +81,32 @@ export class ExecClient {
   /** Allow a session one thing more of the network, until it ends. */
   allowNetwork(sessionId: string, rule: string): Promise<ISessionNetwork> {
     return this.json<ISessionNetwork>(`sessions/${part(sessionId)}/network`, 'POST', { rule });
+  }
+
+  /** List a session's checkpoints, the oldest first; a panel that is left open is no reason for a server to stay. */
+  async checkpoints(sessionId: string): Promise<readonly ICheckpoint[]> {
+    const path = `sessions/${part(sessionId)}/checkpoints?no_track_activity=1`;
+    return (await this.json<{ checkpoints: ICheckpoint[] }>(path)).checkpoints;
+  }
+
+  /** Make a checkpoint; with `force`, also without what cannot be taken along. */
+  checkpoint(sessionId: string, name: string, force: boolean): Promise<ICheckpoint> {
+    return this.json<ICheckpoint>(`sessions/${part(sessionId)}/checkpoints`, 'POST', { name, force });
+  }
+
+  async deleteCheckpoint(sessionId: string, checkpoint: string): Promise<void> {
+    const path = `sessions/${part(sessionId)}/checkpoints/${part(checkpoint)}`;
+    await this.request(path, { method: 'DELETE' });
+  }
+
+  restore(sessionId: string, checkpoint: string): Promise<ISession> {
+    return this.json<ISession>(`sessions/${part(sessionId)}/restore`, 'POST', { checkpoint });
+  }
+
+  /** Make a session with the state of a checkpoint or, without one, of the session as it is. */
+  async branch(sessionId: string, checkpoint: string | null): Promise<readonly ISession[]> {
+    const path = `sessions/${part(sessionId)}/branches`;
+    return (await this.json<{ sessions: ISession[] }>(path, 'POST', { checkpoint })).sessions;
   }
 
   interrupt(sessionId: string): Promise<ISession> {

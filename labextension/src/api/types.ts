@@ -33,8 +33,45 @@ export interface ISession {
   readonly open_ports?: readonly number[];
   /** Network rules that would allow what was refused to its programs; a server of an earlier version has none. */
   readonly wanted_rules?: readonly string[];
+  /** Restores to checkpoints, the oldest first; a server of an earlier version has none. */
+  readonly restores?: readonly IRestore[];
+  /** The session of which it is a branch; a server of an earlier version has none. */
+  readonly branch_of?: string | null;
   /** Memory of the kernel and the processes below it, in an answer to `memory=true`. */
   readonly memory_bytes?: number | null;
+}
+
+/** State of a session that is kept. */
+export interface ICheckpoint {
+  readonly id: string;
+  readonly session_id: string;
+  readonly name: string;
+  readonly created_at: string;
+  readonly automatic: boolean;
+  /** The last execution before it; null if there was none. */
+  readonly after: string | null;
+  /** True if it has the files of the session's working directory, too. */
+  readonly files: boolean;
+  /** Things that were left behind. */
+  readonly lost: readonly { readonly kind: string; readonly name: string }[];
+  /** Memory that it takes beside its session's; null if that is unknown. */
+  readonly memory_bytes: number | null;
+}
+
+export interface IRestore {
+  readonly checkpoint: string;
+  readonly at: string;
+  /** The last execution before the checkpoint; null if there was none. */
+  readonly after: string | null;
+  /** The last execution before the restore; null if there was none. */
+  readonly before: string | null;
+}
+
+/** Something that has happened with a checkpoint. */
+export interface ICheckpointEvent {
+  /** That of the checkpoint; for a branch, the new one. */
+  readonly session_id: string;
+  readonly checkpoint_id: string;
 }
 
 export type ExecutionState =
@@ -296,4 +333,8 @@ export type FeedEvent =
   | { readonly type: 'session'; readonly session: ISession }
   | { readonly type: 'execution'; readonly execution: IExecution }
   | { readonly type: 'token'; readonly token: IToken }
-  | { readonly type: 'grant'; readonly grant: IGrant };
+  | { readonly type: 'grant'; readonly grant: IGrant }
+  | { readonly type: 'checkpointed'; readonly checkpointed: ICheckpointEvent }
+  | { readonly type: 'restored'; readonly restored: ICheckpointEvent }
+  | { readonly type: 'branched'; readonly branched: ICheckpointEvent }
+  | { readonly type: 'checkpoint_deleted'; readonly checkpoint_deleted: ICheckpointEvent };

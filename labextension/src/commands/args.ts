@@ -32,6 +32,10 @@ export const KIND_ARGS = schema(
   },
   ['sessionId']
 );
+export const CHECKPOINT_ARGS = schema(
+  { sessionId: 'The id of a session.', checkpoint: 'The id of a checkpoint of the session.' },
+  ['sessionId']
+);
 export const PORT_ARGS = schema({
   sessionId: 'The id of a session.',
   port: 'The number of the port.'

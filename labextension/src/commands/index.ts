@@ -1,4 +1,5 @@
 import { addGeneralCommands } from './attach';
+import { addCheckpointCommands } from './checkpoints';
 import type { ICommandContext } from './context';
 import { addCopyFileCommand } from './copyFile';
 import { addExecutionCommands } from './executions';
@@ -11,6 +12,7 @@ export { attempt, kernelIdOf } from './context';
 export function addCommands(context: ICommandContext): void {
   addGeneralCommands(context);
   addSessionCommands(context);
+  addCheckpointCommands(context);
   addPortCommands(context);
   addNetworkCommand(context);
   addExecutionCommands(context);

@@ -1,6 +1,6 @@
 /** Commands on a session. */
 
-import { Dialog, InputDialog, Notification, showDialog } from '@jupyterlab/apputils';
+import { InputDialog, Notification } from '@jupyterlab/apputils';
 import {
   closeIcon,
   consoleIcon,
@@ -18,6 +18,7 @@ import { isAlive } from '../model/view';
 import { ownerName, sessionName } from '../panel/words';
 import { oneLine } from '../safety/text';
 import { KIND_ARGS, OWNER_ARGS, SESSION_ARGS, text } from './args';
+import { confirmed } from './confirmed';
 import type { ICommandContext } from './context';
 import { copy } from './copy';
 import { fileDialog } from './fileDialog';
@@ -227,11 +228,6 @@ export function addSessionCommands(context: ICommandContext): void {
     execute: args =>
       attempt(model.client.askAgain(text(args, 'sessionId'), 'kind' in args ? text(args, 'kind') : undefined))
   });
-
-  async function confirmed(title: string, body: string, label: string): Promise<boolean> {
-    const buttons = [Dialog.cancelButton(), Dialog.warnButton({ label })];
-    return (await showDialog({ title, body, buttons })).button.accept;
-  }
 }
 
 function isBusy(session: ISession): boolean {

@@ -34,6 +34,8 @@ interface IProps {
   within: string;
   /** Name of the session, in a list of several. */
   where?: string | undefined;
+  /** True for a run that a restore has left. */
+  isLeft?: boolean;
   open: boolean;
   /** In milliseconds; counts only while it runs. */
   now: number;
@@ -51,6 +53,7 @@ export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): Rea
     <li
       className="jex-Execution"
       data-tone={isAskingInput(execution, props.session) ? 'waiting' : tone(execution.state)}
+      data-left={props.isLeft}
     >
       <Row
         main={
@@ -75,6 +78,14 @@ export const ExecutionRow = React.memo(function ExecutionRow(props: IProps): Rea
               <code className="jex-Headline jex-Ellipsis">{title || trans.__('(no code)')}</code>
               {/* It has a line of its own: what went wrong is what a person looks for. */}
               {execution.state === 'error' && <span className="jex-State jex-Ellipsis">{state}</span>}
+              {props.isLeft && (
+                <span
+                  className="jex-State jex-Ellipsis"
+                  title={trans.__('The session was restored to a checkpoint before this run')}
+                >
+                  {trans.__('other line')}
+                </span>
+              )}
             </span>
             {execution.approval?.decision === 'edited' && (
               <span className="jex-State">{trans.__('edited')}</span>
@@ -120,6 +131,7 @@ function sameRow(a: IProps, b: IProps): boolean {
     a.open === b.open &&
     a.now === b.now &&
     a.where === b.where &&
+    a.isLeft === b.isLeft &&
     a.session.state === b.session.state &&
     a.session.waits_for === b.session.waits_for &&
     a.session.language === b.session.language

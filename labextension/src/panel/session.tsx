@@ -9,6 +9,7 @@ import { kernelWords } from '../kernelNames';
 import { oneLine } from '../safety/text';
 import { ApprovedKinds } from './approved';
 import { IconButton } from './button';
+import { History } from './history';
 import { useOpened } from './opened';
 import { Network } from './network';
 import { OpenPorts } from './ports';
@@ -138,6 +139,7 @@ export const SessionRow = React.memo(function SessionRow(props: {
       {open && <ApprovedKinds session={session} />}
       {open && <OpenPorts session={session} />}
       {open && <Network session={session} />}
+      {open && <History session={session} within={key} />}
       {open && <Timeline session={session} within={key} />}
     </li>
   );

@@ -4,6 +4,7 @@ import * as React from 'react';
 
 import { isOpen } from '../model/state';
 import type { IExecution, ISession } from '../api/types';
+import { HistoryTree } from '../model/history';
 import { ExecutionRow, type SessionOfRun } from './execution';
 import { rememberOpened, wasOpened } from './opened';
 import { useExecState, useNow, useServices } from './services';
@@ -22,12 +23,19 @@ export function Timeline(props: { session: ISession; within: string }): React.Re
   const state = useExecState();
   React.useEffect(() => model.watch(session.id), [model, session.id]);
   const earlier = React.useCallback(() => model.earlier(session.id), [model, session.id]);
+  const executions = state.executions.get(session.id);
+  const { restores } = session;
+  const history = React.useMemo(
+    () => (restores?.length && executions ? new HistoryTree(executions, restores) : null),
+    [executions, restores]
+  );
   return (
     <Pages
-      executions={state.executions.get(session.id)}
+      executions={executions}
       isWhole={state.whole.has(session.id)}
       earlier={earlier}
       sessionOf={() => session}
+      isLeft={({ id }) => history?.isOnLine(id) === false}
       within={props.within}
       expandNewest={settings.expandNewest}
       nothing={trans.__('Nothing has been run in this session.')}
@@ -39,6 +47,8 @@ interface IRows {
   readonly sessionOf: (execution: IExecution) => SessionOfRun;
   /** Names the session of each row, in a list of several sessions. */
   readonly whereOf?: (execution: IExecution) => string;
+  /** True for a run that a restore has left. */
+  readonly isLeft?: (execution: IExecution) => boolean;
   readonly within: string;
   readonly expandNewest: boolean;
 }
@@ -117,6 +127,7 @@ export function Executions(
               execution={execution}
               session={session}
               where={props.whereOf?.(execution)}
+              isLeft={props.isLeft?.(execution) ?? false}
               within={props.within}
               open={open}
               now={isOpen(execution) ? now : 0}
