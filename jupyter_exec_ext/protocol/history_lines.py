@@ -1,4 +1,4 @@
-"""History of a session after returns to checkpoints: chooses the executions that led to the present state."""
+"""History of a session after restores: chooses the executions that led to the present state."""
 
 from __future__ import annotations
 
@@ -15,21 +15,27 @@ def current_line(execution_ids: Sequence[str], restores: Sequence[Restore]) -> l
     execution_ids : sequence of str
         All of the session's, oldest first; the oldest may be missing.
     restores : sequence of Restore
-        Returns to checkpoints, oldest first.
+        Restores, oldest first.
 
     Returns
     -------
     list of str
-        In order, without those that ran between a checkpoint and the return to it.
+        In order, without those that a restore has left.
     """
     known = {None, *execution_ids}
     waiting = [restore for restore in restores if restore.before in known]
-    line: list[str] = []
+    # A restore may lead to another line, so each execution's predecessor is kept, and not the line alone.
+    before: dict[str, str | None] = {}
+    last: str | None = None
     for execution_id in [None, *execution_ids]:
         if execution_id is not None:
-            line.append(execution_id)
-        # At the moment of a return, the last execution of the line is the one before it.
-        while waiting and waiting[0].before == (line[-1] if line else None):
-            after = waiting.pop(0).after
-            del line[line.index(after) + 1 if after in line else 0 :]
-    return line
+            before[execution_id] = last
+            last = execution_id
+        # At the moment of a restore, the last execution of the line is the one before it.
+        while waiting and waiting[0].before == last:
+            last = waiting.pop(0).after
+    line: list[str] = []
+    while last is not None and last in before:
+        line.append(last)
+        last = before[last]
+    return line[::-1]

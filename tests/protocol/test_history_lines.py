@@ -25,6 +25,8 @@ def restores(*pairs: tuple[str | None, str | None]) -> list[Restore]:
         ("abcde", [("b", "c"), ("a", "d")], "ae"),  # to an earlier one, then
         ("cde", [("a", "b"), ("c", "d")], "ce"),  # the oldest are not kept any more
         ("ab", [(None, None)], "ab"),
+        ("abc", [("a", "b"), ("b", "c")], "ab"),  # to a checkpoint of the line that was left
+        ("abcd", [("a", "b"), ("b", "a"), ("b", "c")], "abd"),
     ],
 )
 def test_what_ran_between_a_checkpoint_and_a_return_is_left_out(
