@@ -20,7 +20,20 @@ from .contestants import (
     of_ours,
 )
 from .results import Results
-from .rows import commands, first, idle, imports, memory, network, outputs, sessions, standard_api, streaming, warm
+from .rows import (
+    checkpoints,
+    commands,
+    first,
+    idle,
+    imports,
+    memory,
+    network,
+    outputs,
+    sessions,
+    standard_api,
+    streaming,
+    warm,
+)
 
 Term = tuple[str, str, str]  # table, contender, quantile
 
@@ -102,6 +115,13 @@ WARM = of_ours(ASYNC_CLIENT)
 def _first(what: str, ours: Contestant, at_least: float) -> Goal:
     text = f"fresh session to first `print(1)`, {what}: times as fast as AutoGen 0.2's executor"
     return Goal(text, (median(first.TABLE, AUTOGEN),), (median(first.TABLE, ours),), at_least=at_least)
+
+
+def _checkpoint(way: str, at_most: float) -> Goal:
+    text = f"{way}, session with 1 GB of data: times a bare `os.fork` of its process"
+    return Goal(
+        text, (median(checkpoints.TABLE, way),), (median(checkpoints.TABLE, checkpoints.FORK),), at_most=at_most
+    )
 
 
 _MANY = max(sessions.LEVELS)
@@ -240,6 +260,16 @@ GOALS = (
         (median(commands.RUN_TABLE, commands.RUN),),
         (median(commands.RUN_TABLE, commands.BARE),),
         at_most=1.3,
+    ),
+    # 60, 80 and 400 ms where the fork takes 5.9 ms.
+    _checkpoint(checkpoints.CHECKPOINT, 10),
+    _checkpoint(checkpoints.RESTORE, 13.5),
+    _checkpoint(checkpoints.BRANCH, 68),
+    Goal(
+        checkpoints.MEMORY_TABLE,
+        (median(checkpoints.MEMORY_TABLE, checkpoints.CHECKPOINT),),
+        at_most=20,
+        unit="MB",
     ),
 )
 

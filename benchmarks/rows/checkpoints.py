@@ -1,4 +1,4 @@
-"""Checkpoints of a session with 1 GB of data: made, gone back to, and branched, beside other ways to the same state."""
+"""Checkpoints of a session with 1 GB of data: made, restored, and branched, beside other ways to the same state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..servers import ours, running
 
 TABLE = "state of a session with 1 GB of NumPy and pandas data"
 MEMORY_TABLE = "memory that an untouched checkpoint adds"
-CHECKPOINT, RESTORE, BRANCH = "checkpoint", "return to a checkpoint", "branch of 8"
+CHECKPOINT, RESTORE, BRANCH = "checkpoint", "restore", "branch of 8"
 PICKLE, AGAIN = "pickle of the variables and reload", "the cells run again"
 FORK, SESSION = "os.fork of the same process", "a session of the fork server, to its first result"
 _BRANCHES, _KEPT = 8, 5
@@ -58,7 +58,7 @@ def measure(bench: Bench) -> None:
         def restore() -> float:
             _, milliseconds = timed(lambda: session.restore(kept))
             if session.run("len(frame)").text.strip() != str(bench.scaled(6_000_000, 10_000)):
-                raise WrongAnswerError("the state is another one after the return")
+                raise WrongAnswerError("the state is another one after the restore")
             return milliseconds
 
         def branch() -> float:
