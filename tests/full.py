@@ -299,6 +299,14 @@ PARTS = {
         "10 min",
         _run_pytest(["tests/checkpoints"]),
     ),
+    **{
+        f"checkpoint-histories-{batch}": Part(
+            f"200 random histories of checkpoints, restores and branches beside their models: batch {batch} of 5",
+            "10 min",
+            _run_pytest(["tests/engine/sessions/test_checkpoint_histories.py"], EXEC_TEST_HISTORIES=str(batch)),
+        )
+        for batch in range(1, 6)
+    },
     "removal": Part(
         "removal of hostile directory trees in their full size, with each Python that is installed",
         "10 min",
@@ -340,13 +348,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _list_parts() -> None:
     for name, part in PARTS.items():
-        print(f"{name:17} {part.takes:>7}  {part.about}")
+        print(f"{name:22} {part.takes:>7}  {part.about}")
 
 
 def _table(results: dict[str, Result]) -> str:
-    lines = [f"\n{'part':17} {'result':8} {'time':>8}"]
+    lines = [f"\n{'part':22} {'result':8} {'time':>8}"]
     for name, result in results.items():
-        lines.append(f"{name:17} {'ok' if result.passed else 'FAILED':8} {result.seconds:7.0f}s")
+        lines.append(f"{name:22} {'ok' if result.passed else 'FAILED':8} {result.seconds:7.0f}s")
         lines += [f"    {key} {value}" for key, value in result.shown_figures().items()]
         lines += [f"    does not hold: {problem}" for problem in result.problems]
     return "\n".join(lines)

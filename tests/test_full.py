@@ -53,7 +53,7 @@ def test_failed_part_makes_the_command_fail_and_is_in_table_and_file(
     file = tmp_path / "record.json"
     assert full.main(["failing", "--cases", "parent_id_list@none", "--record", str(file)]) == 1
     table = capsys.readouterr().out
-    assert "failing           FAILED" in table
+    assert "failing                FAILED" in table
     assert "does not hold: 7 is more than 6" in table
     kept = json.loads(file.read_text())["failing"]
     assert (kept["problems"], kept["figures"]) == (["7 is more than 6"], {"number": 7, "cases": 1})

@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
@@ -26,12 +27,15 @@ from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.models import Checkpoint, Execution, ExecutionRequest, ExecutionState, SessionRequest
 from tests.support.blocking_client import LoopThread
-from tests.support.full import scaled
 from tests.support.kernelspecs import add_kernelspec
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 ME = owner("me")
 MAX_SESSIONS = 3
+# The full run has five batches, each a part of its own, so that it can be stopped between them.
+BATCH = os.environ.get("EXEC_TEST_HISTORIES")
+HISTORIES = 200 if BATCH else 10
+_LIMIT_SECONDS = 0.5
 BEGIN = """\
 import os, json, time
 x, names, made = 0, [], []
@@ -47,6 +51,7 @@ CELLS = {
     "output": "[_ if isinstance(_, int) else 0, len(Out)]",
     "hang": "x += 100; hang()",
 }
+INTERRUPTED = "x += 1000; _ = open(f'begun{x}', 'a').write('.'); hang()"
 DIE, RESTART = "os._exit(3)", "restart"
 PROBE = """\
 def read_all(place):
@@ -62,12 +67,16 @@ print(json.dumps([
 ]))
 """
 
+run_steps = st.tuples(st.just("run"), st.sampled_from(sorted(CELLS)), st.integers(0, 2))
+restore_steps = st.tuples(st.just("restore"), st.integers(0, 2), st.integers(0, 3))
 steps = st.one_of(
-    st.tuples(st.just("run"), st.sampled_from(sorted(CELLS)), st.integers(0, 2)),
+    run_steps,
+    run_steps,
+    restore_steps,
+    restore_steps,
     st.tuples(st.just("checkpoint"), st.integers(0, 2)),
-    st.tuples(st.just("restore"), st.integers(0, 2), st.integers(0, 3)),
     st.tuples(st.just("branch"), st.integers(0, 2)),
-    st.tuples(st.sampled_from(["die", "restart"]), st.integers(0, 2)),
+    st.tuples(st.sampled_from(["die", "restart", "interrupt"]), st.integers(0, 2)),
 )
 
 
@@ -83,9 +92,11 @@ class Modelled:
 class History:
     """One history on an engine."""
 
-    def __init__(self, engine: ExecEngine) -> None:
+    def __init__(self, engine: ExecEngine, known: dict[tuple[str, ...], Any]) -> None:
         self.engine = engine
+        self.known = known  # what lines give, which earlier histories have had, too
         self.sessions: list[Modelled] = []
+        self.ends: list[asyncio.Task[None]] = []
 
     async def run(self, session_id: str, code: str, timeout_seconds: float | None = None) -> Execution:
         request = ExecutionRequest(code, timeout_seconds=timeout_seconds)
@@ -110,13 +121,18 @@ class History:
         kind, number = step[0], step[-1] if step[0] == "run" else step[1]
         modelled = self.sessions[number % len(self.sessions)]
         if kind == "run":
-            await self.run(modelled.id, CELLS[step[1]], 1.0 if step[1] == "hang" else None)
+            await self.run(modelled.id, CELLS[step[1]], _LIMIT_SECONDS if step[1] == "hang" else None)
             modelled.line.append(CELLS[step[1]])
+        elif kind == "interrupt":
+            await self.interrupt(modelled.id)
+            modelled.line.append(INTERRUPTED)
         elif kind in ("die", "restart"):
             await (self.run(modelled.id, DIE) if kind == "die" else self.engine.restart_session(ME, modelled.id))
             await self.set_up(modelled.id, "time.sleep(60)")
             modelled.line.append(RESTART)
-        elif kind == "checkpoint" and len(modelled.checkpoints) < 4:
+        elif (kind == "checkpoint" and len(modelled.checkpoints) < 4) or (
+            kind == "restore" and not modelled.checkpoints
+        ):
             made = await self.engine.checkpoints.create(ME, modelled.id)
             modelled.checkpoints.append((made, list(modelled.line)))
         elif kind == "restore" and modelled.checkpoints:
@@ -129,6 +145,20 @@ class History:
             self.sessions.append(Modelled(branch.id, ["ROOT" if line is None else line for line in modelled.line]))
             self.sessions[-1].line.append("ROOT")
 
+    async def interrupt(self, session_id: str) -> None:
+        """Interrupt code when it has changed the state."""
+        directory = Path(self.root) / session_id
+
+        def marks() -> int:
+            return sum(path.stat().st_size for path in directory.rglob("begun*"))
+
+        before = marks()
+        execution = await self.engine.execute(ME, session_id, ExecutionRequest(INTERRUPTED))
+        await until(lambda: marks() > before)
+        await self.engine.interrupt_session(ME, session_id)
+        done = await asyncio.wait_for(execution.wait(), 60)
+        assert done.state is ExecutionState.INTERRUPTED, done
+
     async def probe(self, session_id: str) -> Any:
         done = await self.run(session_id, PROBE)
         assert done.state is ExecutionState.OK, done.error
@@ -136,6 +166,11 @@ class History:
 
     async def expected(self, line: list[str]) -> Any:
         """Return what a fresh session has in which a line was run."""
+        if tuple(line) not in self.known:
+            self.known[tuple(line)] = await self.run_line(line)
+        return self.known[tuple(line)]
+
+    async def run_line(self, line: list[str]) -> Any:
         raises = "raise KeyboardInterrupt"
         session_id = await self.begin(raises)
         for code in line:
@@ -145,21 +180,31 @@ class History:
             else:
                 await self.run(session_id, "ROOT = ROOT" if code == "ROOT" else code)
         found = await self.probe(session_id)
-        await self.engine.delete_session(ME, session_id)
+        self.end(session_id)
         return found
+
+    def end(self, session_id: str) -> None:
+        """Delete a session while others go on."""
+        self.ends.append(asyncio.create_task(self.engine.delete_session(ME, session_id)))
 
     async def play(self, history: list[tuple[Any, ...]]) -> None:
         self.sessions.append(Modelled(await self.begin("time.sleep(60)")))
         for step in history:
             await self.take(step)
+        found = await asyncio.gather(*(self.probe(modelled.id) for modelled in self.sessions))
         for modelled in self.sessions:
-            assert await self.probe(modelled.id) == await self.expected(modelled.line), modelled.line
-        for modelled in self.sessions:
-            await self.engine.delete_session(ME, modelled.id)
+            self.end(modelled.id)
+        expected = await asyncio.gather(*(self.expected(modelled.line) for modelled in self.sessions))
+        await asyncio.gather(*self.ends)
+        for modelled, state, right in zip(self.sessions, found, expected, strict=True):
+            assert state == right, modelled.line
+
+
+Playing = tuple[LoopThread, ExecEngine, dict[tuple[str, ...], Any]]
 
 
 @pytest.fixture(scope="module")
-def playing() -> Iterator[tuple[LoopThread, ExecEngine]]:
+def playing(record_testsuite_property: Callable[[str, object], None]) -> Iterator[Playing]:
     """An engine on an event loop of its own, with forked kernels."""
     loop = LoopThread()
     with tempfile.TemporaryDirectory() as home, tempfile.TemporaryDirectory() as runtime:
@@ -173,22 +218,29 @@ def playing() -> Iterator[tuple[LoopThread, ExecEngine]]:
             return manager, engine
 
         manager, engine = loop.run(make())
-        yield loop, engine
+        known: dict[tuple[str, ...], Any] = {}
+        yield loop, engine, known
+        record_testsuite_property("different lines compared", len(known))
         loop.run(engine.shutdown())
         manager.__del__()
         loop.close()
 
 
+def repeatable(test: Callable[..., None]) -> Callable[..., None]:
+    """Return a test with the histories of its batch."""
+    return seed(int(BATCH))(test) if BATCH else test
+
+
+@pytest.mark.timeout(3600)
+@repeatable
 @settings(
-    max_examples=scaled(1000, per_commit=4),
+    max_examples=HISTORIES,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-@given(history=st.lists(steps, min_size=3, max_size=12))
-def test_each_session_has_what_its_line_gives(
-    playing: tuple[LoopThread, ExecEngine], history: list[tuple[Any, ...]]
-) -> None:
-    loop, engine = playing
+@given(history=st.lists(steps, min_size=5, max_size=14))
+def test_each_session_has_what_its_line_gives(playing: Playing, history: list[tuple[Any, ...]]) -> None:
+    loop, engine, known = playing
     descriptors = psutil.Process().num_fds()
-    loop.run(History(engine).play(history))
+    loop.run(History(engine, known).play(history))
     wait_until(lambda: psutil.Process().num_fds() <= descriptors + 12)  # the first history opens the database's files
