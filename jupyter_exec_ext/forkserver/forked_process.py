@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import os
+import select
 import selectors
 import signal
 import socket
@@ -44,8 +45,23 @@ class ForkedProcess(subprocess.Popen[bytes]):
         self.exited.set_running_or_notify_cancel()
         self.channel = channel
         self._word: bytes | None = None
+        self._pidfd: int | None = None
         # No `__del__`: of objects that refer to each other, the garbage collector may end the socket before its owner.
         weakref.finalize(self, channel.close)
+
+    def hold(self, pid: int, pidfd: int) -> None:
+        """Know it by another number than its parent has reported, and by a descriptor, which stays that process's."""
+        self.pid, self._pidfd = pid, pidfd
+        weakref.finalize(self, os.close, pidfd)
+
+    @property
+    def is_gone(self) -> bool:
+        """True if it has ended, also where its parent has not reported that yet."""
+        if self.poll() is not None or self._pidfd is None:
+            return self.poll() is not None
+        poll = select.poll()
+        poll.register(self._pidfd, select.POLLIN)
+        return bool(poll.poll(0))
 
     def tell(self, line: bytes) -> None:
         """Send it what it is to be; a process that has ended is told nothing."""
@@ -84,9 +100,13 @@ class ForkedProcess(subprocess.Popen[bytes]):
 
     def send_signal(self, sig: int) -> None:
         """Send it a signal, unless it has ended."""
-        if self.poll() is None and self.pid > 0:  # 0 would be this process and all of its group
-            with suppress(ProcessLookupError):
+        if self.poll() is not None or self.pid <= 0:  # 0 would be this process and all of its group
+            return
+        with suppress(ProcessLookupError):
+            if self._pidfd is None:
                 os.kill(self.pid, sig)
+            else:
+                signal.pidfd_send_signal(self._pidfd, sig)
 
     def terminate(self) -> None:
         """Ask it to end."""
@@ -114,7 +134,9 @@ def _watch_descriptors(living: dict[int, Any]) -> None:
             try:
                 # A process of a checkpoint may be known by another number than its parent has reported.
                 process = living[pid]()
-                selector.register(os.pidfd_open(pid if process is None else process.pid), selectors.EVENT_READ, pid)
+                if process is None:  # nobody waits for it
+                    raise ProcessLookupError
+                selector.register(os.pidfd_open(process.pid), selectors.EVENT_READ, pid)
             except (OSError, OverflowError):  # it has ended, or cannot be watched
                 _note_end(living, pid)
         while living:

@@ -154,6 +154,8 @@ class ForkingProcess(ABC):
             raise ValueError(word)
 
     def _forked(self, pid: int) -> None:
+        if pid in self._living:
+            raise ValueError(pid)
         asked, channel = self._asked.popleft()
         process = ForkedProcess(pid, channel)
         # Weakly, so that a child to which nothing refers any more ends by its channel.

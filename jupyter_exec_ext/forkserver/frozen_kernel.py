@@ -6,6 +6,7 @@ system says of the sender, and not by their own words.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import select
@@ -24,6 +25,9 @@ from .forked_process import ForkedProcess
 from .forking_process import ForkingProcess, ParentGoneError
 
 _CREDENTIALS = struct.Struct("iII")  # process, user and group
+_INT = struct.Struct("i")
+# Of Linux 6.5, as Python does not name them yet: descriptors of processes with a socket and with a message.
+_SO_PASSPIDFD, _SO_PEERPIDFD, _SCM_PIDFD = 76, 77, 4
 _MAX_LINE_BYTES = 4096
 _GREETING_SECONDS = 2.0
 _END_SECONDS = 2.0
@@ -36,15 +40,24 @@ class FrozenKernel(ForkingProcess):
     ----------
     connection : socket.socket
         Leads to the process, which ends when this one is closed.
-    pid : int
-        The process.
+    kernel_pid : int or None
+        The kernel's process, in whose list of processes this one is; None if it is not known.
+
+    Raises
+    ------
+    OSError
+        If it has ended, or is a process of another list.
     """
 
-    def __init__(self, connection: socket.socket, pid: int) -> None:
-        self._pid = pid
-        self._pidfd = os.pidfd_open(pid)
+    def __init__(self, connection: socket.socket, kernel_pid: int | None = None) -> None:
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        self._pid = int(_CREDENTIALS.unpack(credentials)[0])
+        self._pidfd = _peer_descriptor(connection, self._pid)
         # Not earlier: another thread may look at it, and the number may be another process's by then.
         weakref.finalize(self, os.close, self._pidfd)
+        self._list = _list_of(self._pid)
+        if kernel_pid is not None and self._list != _list_of(kernel_pid):
+            raise ProcessLookupError("it is not among the kernel's processes")
         super().__init__(connection, connection.makefile("rb"))
 
     @property
@@ -67,9 +80,12 @@ class FrozenKernel(ForkingProcess):
             with ExitStack() as undo:
                 undo.callback(process.channel.close)
                 process.channel.settimeout(_GREETING_SECONDS)
-                process.pid = _sender_of_greeting(process.channel)
+                pid, pidfd = _sender_of_greeting(process.channel)
+                process.hold(pid, pidfd)
+                if _list_of(pid) != self._list:
+                    raise ProcessLookupError
                 undo.pop_all()
-        except (ParentGoneError, TimeoutError, ConnectionError):
+        except (ParentGoneError, TimeoutError, ConnectionError, ProcessLookupError):
             self.kill()
             raise CheckpointFailed(
                 "the checkpoint is lost: its process has ended or does not answer; make a new one"
@@ -83,12 +99,16 @@ class FrozenKernel(ForkingProcess):
     def _make_channel(self) -> tuple[socket.socket, socket.socket]:
         ours, theirs = socket.socketpair()
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        with suppress(OSError):  # before Linux 6.5
+            ours.setsockopt(socket.SOL_SOCKET, _SO_PASSPIDFD, 1)
         return ours, theirs
 
     def kill(self) -> None:
         """Kill the process; kernels that were forked from it live on."""
         self._retired = True
         self._kill()
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # another process may have a copy of its end
 
     def _has_ended(self) -> bool:
         return self._ends_within(0.0)
@@ -108,15 +128,36 @@ class FrozenKernel(ForkingProcess):
             os.waitpid(self._pid, os.WNOHANG)
 
 
-def _sender_of_greeting(channel: socket.socket) -> int:
-    """Return the process that has sent a byte, as the system says."""
-    byte, ancillary, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size))
+def _sender_of_greeting(channel: socket.socket) -> tuple[int, int]:
+    """Return the process that has sent a byte, as the system says, and a descriptor of it."""
+    byte, ancillary, _, _ = channel.recvmsg(1, socket.CMSG_SPACE(_CREDENTIALS.size) + socket.CMSG_SPACE(_INT.size))
+    pid = pidfd = -1
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
-            pid: int = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])[0]
-            if byte and pid > 0:  # there are credentials with a channel that was closed, too: of process 0
-                return pid
-    raise ConnectionError("the channel was closed")
+            pid = _CREDENTIALS.unpack(data[: _CREDENTIALS.size])[0]
+        elif (level, kind) == (socket.SOL_SOCKET, _SCM_PIDFD):
+            pidfd = _INT.unpack(data[: _INT.size])[0]
+    if not byte or pid <= 0:  # there are credentials with a channel that was closed, too: of process 0
+        if pidfd >= 0:
+            os.close(pidfd)
+        raise ConnectionError("the channel was closed")
+    return pid, os.pidfd_open(pid) if pidfd < 0 else pidfd
+
+
+def _peer_descriptor(connection: socket.socket, pid: int) -> int:
+    """Return a descriptor of the process that has connected; its number alone may be another's by now."""
+    try:
+        number: int = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:  # as before Linux 6.5
+            raise
+        return os.pidfd_open(pid)
+    return number
+
+
+def _list_of(pid: int) -> int:
+    """Return which list of processes (namespace) a process is in."""
+    return os.stat(f"/proc/{pid}/ns/pid").st_ino
 
 
 class FrozenKernelListener:
@@ -154,7 +195,7 @@ class FrozenKernelListener:
         self._socket.close()
         _remove(self._path)
 
-    def accept(self, nonce: str, seconds: float) -> FrozenKernel:
+    def accept(self, nonce: str, seconds: float, kernel_pid: int | None = None) -> FrozenKernel:
         """Wait for the process of a checkpoint; blocks.
 
         Parameters
@@ -163,6 +204,8 @@ class FrozenKernelListener:
             Token that the process sends first. Another process may come late, of a request that was given up.
         seconds : float
             Timeout.
+        kernel_pid : int or None
+            See `FrozenKernel`.
 
         Raises
         ------
@@ -184,10 +227,9 @@ class FrozenKernelListener:
                     continue
                 if "problem" in said:
                     raise CheckpointFailed(str(said["problem"]))
-                credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
                 connection.settimeout(None)
                 try:
-                    frozen = FrozenKernel(connection, _CREDENTIALS.unpack(credentials)[0])
+                    frozen = FrozenKernel(connection, kernel_pid)
                 except OSError as error:
                     raise CheckpointFailed(f"the checkpoint's process has ended at once: {error}") from error
                 undo.pop_all()

@@ -23,7 +23,9 @@ _MODULES = {
     },
 }
 _ANSWER = "checkpoint"
-_MAX_HINDRANCES = 50
+_MAX_HINDRANCES, _MAX_NAME = 50, 100
+# Of an answer, which comes from a kernel that may be hostile, and of an error's text.
+_MAX_ANSWER, _MAX_ERROR = 64 * 1024, 300
 # Loads the modules, also in the place of earlier ones, which have things that must not be closed.
 _LOADER = """\
 import sys, types
@@ -98,7 +100,7 @@ def hindrances_of(reply: Mapping[str, Any]) -> tuple[Hindrance, ...]:
     """
     try:
         found = json.loads(ast.literal_eval(_answer_of(reply)))
-        return tuple(Hindrance(str(kind), str(name)) for kind, name in found[:_MAX_HINDRANCES])
+        return tuple(Hindrance(str(kind)[:_MAX_NAME], str(name)[:_MAX_NAME]) for kind, name in found[:_MAX_HINDRANCES])
     except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         raise CheckpointFailed("the kernel's answer to the request for a checkpoint cannot be read") from None
 
@@ -109,6 +111,10 @@ def _answer_of(reply: Mapping[str, Any]) -> str:
     if not isinstance(answer, Mapping):
         raise CheckpointFailed("the kernel did not answer the request for a checkpoint; it may have no IPython")
     if answer.get("status") != "ok":
-        raise CheckpointFailed(f"the kernel cannot make checkpoints: {answer.get('ename')}: {answer.get('evalue')}")
+        error = f"{answer.get('ename')}: {answer.get('evalue')}"
+        raise CheckpointFailed(f"the kernel cannot make checkpoints: {error[:_MAX_ERROR]}")
     data = answer.get("data")
-    return str(data.get("text/plain", "")) if isinstance(data, Mapping) else ""
+    text = str(data.get("text/plain", "")) if isinstance(data, Mapping) else ""
+    if len(text) > _MAX_ANSWER:
+        raise CheckpointFailed("the kernel's answer to the request for a checkpoint is too long")
+    return text

@@ -58,5 +58,5 @@ def test_outputs_of_a_session_and_its_branches_never_cross(hosts: Any, record_pr
 def of_own(execution: Any, own: str) -> list[str]:
     """Return the sorted words of an output, with `own` replaced: that of another process stays."""
     shown = json.dumps([execution.stdout.splitlines(), execution.stderr.splitlines(), execution.text])
-    displays = json.dumps([output.get("data") for output in execution.outputs])
+    displays = json.dumps([output["data"] for output in execution.outputs if output.get("data")])
     return sorted(re.findall(r"[\w ]+", (shown + displays).replace(own, "own")))

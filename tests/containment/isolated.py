@@ -161,7 +161,9 @@ async def _restore(manager: AsyncKernelManager) -> None:
     client.stop_channels()
     launch = RestoredLaunch(frozen, same_random=False, new_output=access.new_output)
     await launch.begin()
-    await launch.replace_kernel_of(manager.provisioner)
+    provisioner = manager.provisioner
+    assert provisioner is not None
+    await launch.replace_kernel_of(provisioner, provisioner.kill)
     _frozen[:] = [frozen]  # it ends with this object
 
 

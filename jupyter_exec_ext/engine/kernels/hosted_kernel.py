@@ -241,7 +241,7 @@ class HostedKernel:
             if isinstance(launch, RestoredLaunch) and launch.is_in_sandbox:
                 self._is_restored = True
                 # Not by the manager, which would end the sandbox.
-                await launch.replace_kernel_of(self._km.provisioner)
+                await launch.replace_kernel_of(self._km.provisioner, self.kill)
                 self._mark("starting")
                 return
             if isinstance(launch, RestoredLaunch):

@@ -49,8 +49,8 @@ class RestoredLaunch:
         Returns files of the checkpoint, which become the session's before the kernel goes on; None if it has none.
     new_output : callable, optional
         Makes the output of a kernel in a sandbox.
-    others : collection of int
-        Processes of the session's other checkpoints.
+    others : callable, optional
+        Returns the processes of the session's checkpoints.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RestoredLaunch:
         directory: tuple[str, str] | None = None,
         stage: Callable[[], Awaitable[Files | None]] | None = None,
         new_output: Callable[[], ProcessOutput] | None = None,
-        others: Collection[int] = (),
+        others: Callable[[], Collection[int]] = tuple,
     ) -> None:
         self._new_output = new_output
         self._others = others
@@ -74,6 +74,7 @@ class RestoredLaunch:
         self._stage = stage
         self._files: Files | None = None
         self._process: ForkedProcess | None = None
+        self._is_launched = False
 
     async def begin(self) -> None:
         """Fork the process, which then waits to be told what it is to be.
@@ -120,14 +121,15 @@ class RestoredLaunch:
     def spared_pids(self) -> set[int]:
         """The processes that go on when all else in a sandbox ends."""
         begun = () if self._process is None else (self._process.pid,)
-        return {self._frozen.pid, *self._others, *begun}
+        return {self._frozen.pid, *self._others(), *begun}
 
     async def release(self) -> None:
         """End a process that was begun, if it was not made a kernel, and remove what is left of the files."""
         if self._process is not None:
             self._process.channel.close()
-            self.output.close()
             self._process = None
+        if self._output is not None and not self._is_launched:
+            self._output.close()
         files, self._files = self._files, None
         if files is not None:
             await files.discard()
@@ -152,10 +154,24 @@ class RestoredLaunch:
 
         manager._async_launch_kernel = launch_here
 
-    async def replace_kernel_of(self, provisioner: Any) -> None:
-        """Make the process the kernel of a provisioner in whose sandbox it is; raises as `launch`."""
-        await provisioner.end_kernel(self.spared_pids)
-        await self.launch(provisioner)
+    async def replace_kernel_of(self, provisioner: Any, kill: Callable[[], Awaitable[None]]) -> None:
+        """Make the process the kernel of a provisioner in whose sandbox it is; `kill` ends the sandbox if that fails.
+
+        Raises
+        ------
+        CheckpointFailed
+            If the process has ended, with another kernel of the session; the present one stays.
+        KernelStartFailed
+            As `launch`. The sandbox has ended.
+        """
+        if self._process is None or self._process.is_gone:
+            raise CheckpointFailed("the session was restarted meanwhile; its checkpoints have ended")
+        try:
+            await provisioner.end_kernel(self.spared_pids)
+            await self.launch(provisioner)
+        except BaseException:
+            await kill()  # its first process would be taken for a kernel that lives
+            raise
 
     async def launch(self, provisioner: Any, *_: Any, **options: Any) -> Any:
         """Make the process that was begun the kernel of a provisioner, as its `launch_kernel` does.
@@ -190,4 +206,5 @@ class RestoredLaunch:
         if not await in_thread(process.first_word, _READY_SECONDS):
             process.kill()
             raise KernelStartFailed("the checkpoint could not be made a kernel again; the server's log may say why")
+        self._is_launched = True
         return provisioner.connection_info

@@ -51,7 +51,9 @@ class AutomaticCheckpoints:
             return
         self._live.queue.stop_timer(execution)  # its turn has come
         try:
-            await self._make(f"before {execution.record.id}")
+            await asyncio.wait_for(self._make(f"before {execution.record.id}"), MAX_DELAY_SECONDS)
+        except asyncio.TimeoutError:
+            self._note(f"it was not ready within {MAX_DELAY_SECONDS:g} s")
         except ExecError as error:
             self._note(error.message)
         except Exception:  # a defect of ours, for which no run may fail

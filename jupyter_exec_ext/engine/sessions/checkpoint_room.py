@@ -62,8 +62,8 @@ class CheckpointRoom:
         """
         if all(policy.max_checkpoint_memory_bytes is None for policy in caller.policies):
             return  # measuring takes time
-        automatic = self._automatic_of(owner)
         used = await self._used_by(caller)
+        automatic = self._automatic_of(owner)
         pids = [self._pid_of(checkpoint) for checkpoint in automatic]
         freed = await asyncio.to_thread(lambda: sum(map(memory_bytes, pids)))
         # Nothing is deleted that would not do: no more is freed than what they take.
@@ -72,7 +72,8 @@ class CheckpointRoom:
             try:
                 self._admission.check_checkpoint_memory(caller, used)
             except LimitReached:
-                self._delete([checkpoint])
+                with suppress(CheckpointNotFound, KeyError):  # it has ended meanwhile, or its session has
+                    self._delete([checkpoint])
             else:
                 return
             await asyncio.to_thread(wait_for_end, pid, _END_SECONDS)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...auth.caller import Caller
-from ...errors import CheckpointNotFound, CheckpointUnsupported
+from ...errors import CheckpointNotFound, CheckpointUnsupported, SessionEnded
 from ...models import Checkpoint, Session, SessionRequest
 from ...protocol.record_ids import new_id
 from ...system.marked_processes import MARK
@@ -118,6 +118,8 @@ class CheckpointService:
     def _checkpoints_of(self, live: LiveSession) -> SessionCheckpoints:
         session_id = live.record.id
         if session_id not in self._of_sessions:
+            if live.is_closing:
+                raise SessionEnded("the session is being shut down; create a new one")
             checkpoints = SessionCheckpoints(
                 live,
                 self._settings.checkpoint_ttl_seconds,

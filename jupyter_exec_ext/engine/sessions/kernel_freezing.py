@@ -24,12 +24,6 @@ _ANSWER_SECONDS = 10.0
 _FROZEN_SECONDS = 2.0
 
 
-def require_idle(live: LiveSession) -> None:
-    """Check that a session runs no code; raises `Conflict`."""
-    if live.runner.run is not None:
-        raise Conflict("the session runs code; wait for its end, or interrupt it, and try again")
-
-
 class KernelFreezer:
     """Freezes the kernels of one session.
 
@@ -62,7 +56,7 @@ class KernelFreezer:
             See `SessionCheckpoints.make`.
         """
         kernel = self._live.kernel.kernel
-        require_idle(self._live)
+        self._live.runner.require_idle()
         if kernel is None or self._live.kernel.connection is None:
             raise Conflict("the session's kernel has ended; the next execution starts a new one")
         access = kernel.traits.checkpoints
@@ -116,7 +110,7 @@ class KernelFreezer:
 
     async def _accept(self, listener: FrozenKernelListener, nonce: str) -> FrozenKernel:
         try:
-            return await in_thread(listener.accept, nonce, _FROZEN_SECONDS)
+            return await in_thread(listener.accept, nonce, _FROZEN_SECONDS, self._live.kernel.pid)
         except (TimeoutError, ConnectionError):
             self._tell(abandoning_request())
             raise CheckpointFailed(

@@ -216,12 +216,14 @@ class LiveSession:
 
         Executions submitted meanwhile wait for the lock, and so run in the fresh kernel.
         """
-        reason = "the session was restarted" if launch is None else "the session went back to a checkpoint"
+        reason = "the session was restarted" if launch is None else "the session was restored to a checkpoint"
         self._timers.stop_idle()
         self._become(state=SessionState.RESTARTING)
         try:
             # The runner's revival of a kernel that was killed here waits for the lock, and then finds the fresh one.
             async with self.kernel.lock:
+                if launch is not None:
+                    self.runner.require_idle()  # code may have begun while its process was made
                 await self._end_all(StopCause(ExecutionState.CANCELLED, reason, at_once=True))
                 try:
                     await self.kernel.renew(launch)

@@ -22,7 +22,7 @@ from ..files.checkpoint_files import CheckpointFiles, StagedFiles
 from ..kernels.restored_launch import RestoredLaunch
 from ..ports import SessionFiles
 from .checkpoint_journal import CheckpointJournal
-from .kernel_freezing import KernelFreezer, require_idle
+from .kernel_freezing import KernelFreezer
 from .live_session import LiveSession
 
 _MAX_RESTORES = 200
@@ -75,6 +75,7 @@ class SessionCheckpoints:
         self._kept: dict[str, _Kept] = {}
         self._freezer = KernelFreezer(live)
         self._left_behind: asyncio.Task[None] | None = None
+        self._restoring = asyncio.Lock()  # two at once would end each other's processes
 
     @property
     def owner(self) -> str:
@@ -166,7 +167,7 @@ class SessionCheckpoints:
         try:
             await asyncio.wait([freezing], timeout=within_seconds)
         except asyncio.CancelledError:
-            await self._discard(freezing, checkpoint_id)
+            self._left_behind = self._background.start(self._discard(freezing, checkpoint_id))
             raise
         if freezing.done():
             return freezing.result()
@@ -205,10 +206,14 @@ class SessionCheckpoints:
         KernelStartFailed
             If the kernel could not be made; the session's state is lost.
         """
+        async with self._restoring:
+            await self._restore(checkpoint_id, same_random=same_random)
+
+    async def _restore(self, checkpoint_id: str, *, same_random: bool) -> None:
         kept = self._find(checkpoint_id)
         if self._live.is_closing:
             raise SessionEnded("the session is being shut down; create a new one")
-        require_idle(self._live)
+        self._live.runner.require_idle()
         kernel = self._live.kernel.kernel
         access = None if kernel is None else kernel.traits.checkpoints
         launch = RestoredLaunch(
@@ -216,22 +221,20 @@ class SessionCheckpoints:
             same_random=same_random,
             stage=partial(self._stage, kept),
             new_output=None if access is None else access.new_output,
-            others=self.pids(),
+            others=self.pids,
         )
         try:
             await launch.begin()
-            require_idle(self._live)  # code may have begun meanwhile
-            before = self._live.runner.last_execution_id
             await self._live.restart(launch)
         finally:
             await launch.release()
         self._freezer.note_restored()
+        before = self._live.runner.last_execution_id
         self._live.runner.last_execution_id = kept.record.after
         restore = Restore(checkpoint_id, utc_timestamp(time.time()), kept.record.after, before)
         self._live.note(restores=(*self._live.record.restores, restore)[-_MAX_RESTORES:])
-        await self._session_files.changes(
-            self._live.record.id
-        )  # the files that came back are no change of the next run
+        # The files that came back are no change of the next run.
+        await self._session_files.changes(self._live.record.id)
         self._journal.restored(kept.record, self.owner)
         if checkpoint_id in self._kept:
             self._use(checkpoint_id)

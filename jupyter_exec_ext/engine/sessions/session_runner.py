@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from typing import Any
 
-from ...errors import ExecError, LanguageNotSupported
+from ...errors import Conflict, ExecError, LanguageNotSupported
 from ...models import (
     ErrorEvent,
     ExecutionState,
@@ -167,6 +167,11 @@ class SessionRunner:
             self._exit_between_runs = exit_
             self._restarted_outside = kernel is not None and kernel.being_shut_down
         self._kernel.disconnect()
+
+    def require_idle(self) -> None:
+        """Check that no code runs; raises `Conflict`."""
+        if self.run is not None:
+            raise Conflict("the session runs code; wait for its end, or interrupt it, and try again")
 
     async def interrupt(self) -> None:
         """Interrupt the code that runs: that of an execution, or of a comm's handler."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import select
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 #: Token bucket of all kernels of this process together: bytes that may be logged at once, and the refill rate.
@@ -95,16 +97,22 @@ class KernelOutput:
         self._last = b""
         self._ended = threading.Event()
 
-    def read_in_background(self, pipe: int) -> None:
-        """Read a pipe to its end in a thread, and close it."""
-        threading.Thread(target=self._read, args=(pipe,), name="isolated-output", daemon=True).start()
+    def read_in_background(self, pipe: int, stop: int | None = None) -> None:
+        """Read a pipe in a thread, to its end or until another pipe, `stop`, has one; then close both."""
+        threading.Thread(target=self._read, args=(pipe, stop), name="isolated-output", daemon=True).start()
 
-    def _read(self, pipe: int) -> None:
+    def _read(self, pipe: int, stop: int | None) -> None:
+        poll = select.poll()
+        for descriptor in (pipe, stop):
+            if descriptor is not None:
+                poll.register(descriptor, select.POLLIN)
         try:
-            while data := os.read(pipe, _READ_BYTES):
+            while all(descriptor != stop for descriptor, _ in poll.poll()) and (data := os.read(pipe, _READ_BYTES)):
                 self.add(data)
         finally:
             os.close(pipe)
+            if stop is not None:
+                os.close(stop)
             self.end()
 
     def add(self, data: bytes) -> None:
@@ -165,7 +173,9 @@ class OutputPipe:
     def __init__(self, output: KernelOutput) -> None:
         self.output = output
         read_end, self.for_kernel = os.pipe()
-        output.read_in_background(read_end)
+        stop, end_of_reading = os.pipe()
+        output.read_in_background(read_end, stop)
+        self._stop = weakref.finalize(self, os.close, end_of_reading)
 
     def release_to_kernel(self) -> None:
         """Close the process's end here: it has the only one to write to now."""
@@ -174,8 +184,9 @@ class OutputPipe:
             self.for_kernel = -1
 
     def close(self) -> None:
-        """Release it to the process, with which the pipe ends."""
+        """Read no more."""
         self.release_to_kernel()
+        self._stop()
 
 
 def make_printable(raw: bytes) -> str:

@@ -19,7 +19,6 @@ from .sandbox_process import SandboxProcess
 #: At this signal, the first process of a sandbox holds its place: one of those that no library uses.
 HOLD_SIGNAL = signal.SIGRTMIN + 13 if sys.platform == "linux" else 0
 _HOLD_SECONDS, _POLL_SECONDS = 1.0, 0.001
-_HOLDER = b"sleep"
 # A process may fork between being found and being killed; a few rounds outrun that.
 _MAX_ROUNDS, _ROUND_SECONDS = 50, 0.01
 
@@ -33,6 +32,11 @@ def end_kernel(sandbox: SandboxProcess, spared: Collection[int]) -> None:
         The sandbox.
     spared : collection of int
         Processes inside that go on.
+
+    Raises
+    ------
+    RuntimeError
+        If others go on as well: they fork more quickly than they can be ended.
     """
     first = sandbox.first_pid
     if sandbox.successor is None and first is not None and not _holds_place(first):
@@ -47,18 +51,21 @@ def end_kernel(sandbox: SandboxProcess, spared: Collection[int]) -> None:
         if not others:
             return
         for pid in others:
-            _kill(pid)
+            _signal(pid, signal.SIGKILL)
         time.sleep(_ROUND_SECONDS)
+    raise RuntimeError("processes in the sandbox could not be ended")
 
 
 def _holds_place(pid: int) -> bool:
     """Tell the first process to hold its place, and return whether it does so."""
     give_up_at = time.monotonic() + _HOLD_SECONDS
     with suppress(OSError):  # it has ended, and the sandbox with it
+        program = os.readlink(f"/proc/{pid}/exe")
         os.kill(pid, HOLD_SIGNAL)
         os.kill(pid, signal.SIGCONT)
         while time.monotonic() < give_up_at:
-            if Path(f"/proc/{pid}/cmdline").read_bytes().startswith(_HOLDER):
+            if os.readlink(f"/proc/{pid}/exe") != program:
+                _signal(pid, signal.SIGSTOP)  # whatever its program is
                 return True
             time.sleep(_POLL_SECONDS)
     return False
@@ -70,12 +77,19 @@ def _processes_inside(sandbox: SandboxProcess) -> Iterator[int]:
         namespace = os.stat(f"/proc/{sandbox.init_pid}/ns/pid")
         for entry in os.listdir("/proc"):
             with suppress(OSError):
-                found = os.stat(f"/proc/{entry}/ns/pid") if entry.isdigit() else None
-                if found is not None and (found.st_dev, found.st_ino) == (namespace.st_dev, namespace.st_ino):
-                    os.readlink(f"/proc/{entry}/exe")  # one that has ended has none
+                if not entry.isdigit():
+                    continue
+                found = os.stat(f"/proc/{entry}/ns/pid")
+                if (found.st_dev, found.st_ino) == (namespace.st_dev, namespace.st_ino) and not _has_ended(entry):
                     yield int(entry)
 
 
-def _kill(pid: int) -> None:
+def _has_ended(pid: str) -> bool:
+    """Return whether all threads of a process have ended: the first one may have, and others run on."""
+    states = (Path(f"/proc/{pid}/task/{task}/stat").read_text() for task in os.listdir(f"/proc/{pid}/task"))
+    return all(state.rpartition(")")[2].split()[0] in "ZX" for state in states)
+
+
+def _signal(pid: int, signum: int) -> None:
     with suppress(OSError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, signum)

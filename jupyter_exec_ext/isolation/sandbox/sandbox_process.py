@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from io import FileIO
 from pathlib import Path
+from typing import Protocol
 
 from ..common.cgroup import ControlGroup
 from ..common.isolated_process import END_SECONDS, IsolatedProcess
@@ -49,6 +50,16 @@ def put_behind_gate(command: Sequence[str]) -> list[str]:
 
 class BrokenSandboxError(Exception):
     """Bubblewrap ended before it made the sandbox; its output has the reason."""
+
+
+class Successor(Protocol):
+    """Process of a kernel that has taken the place of a sandbox's first one."""
+
+    pid: int
+
+    @property
+    def is_gone(self) -> bool:
+        """True if it has ended."""
 
 
 class SandboxProcess(IsolatedProcess):
@@ -101,7 +112,7 @@ class SandboxProcess(IsolatedProcess):
         self.init_pid: int | None = None
         self._kernel_pid: int | None = None
         #: Kernel in the place of the first one, which holds the sandbox open; None while there is no other.
-        self.successor: subprocess.Popen[bytes] | None = None
+        self.successor: Successor | None = None
         self._init: int | None = None
         #: Descriptor of the directory of sockets, which is inside.
         self.sockets: int | None = None
@@ -252,6 +263,8 @@ class SandboxProcess(IsolatedProcess):
         """Send a signal to the kernel and to what it has started in its session."""
         pid = self.kernel_pid
         if pid is None or pid == self.init_pid or self.poll() is not None:
+            return
+        if self.successor is not None and self.successor.is_gone:
             return
         with suppress(ProcessLookupError):
             try:

@@ -7,7 +7,6 @@ import logging
 import os
 import secrets
 import socket
-import subprocess
 from collections.abc import Collection
 from contextlib import ExitStack
 from dataclasses import astuple, replace
@@ -52,6 +51,7 @@ class SandboxProvisioner(IsolatedProvisioner):
     _work_place = WORK_PLACES[0]
     _certificates: str | None = None  # None for a kernel without a proxy
     _grants = ""
+    _pipe: OutputPipe | None = None
     of_kernelspec: ClassVar[tuple[str, ...]] = (*IsolatedProvisioner.of_kernelspec, "network")
 
     network = Enum(
@@ -126,11 +126,14 @@ class SandboxProvisioner(IsolatedProvisioner):
         """
         await in_thread(end_kernel, self._sandbox, spared)
 
-    def adopt(self, process: subprocess.Popen[bytes], output: OutputPipe) -> None:
-        """Have another process inside be the kernel, after `end_kernel`."""
+    def adopt(self, process: Any, output: OutputPipe) -> None:
+        """Have another process inside (a `subprocess.Popen` and a `Successor`) be the kernel, after `end_kernel`."""
         self._sandbox.successor = self.process = process
         self.pid = process.pid
         self._output = output.output
+        if self._pipe is not None:
+            self._pipe.close()  # processes that were spared may keep it open
+        self._pipe = output
 
     @property
     def _sandbox(self) -> SandboxProcess:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,10 @@ import pytest
 
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.errors import CheckpointFailed, CheckpointUnsupported
+from jupyter_exec_ext.engine.files.checkpoint_files import StagedFiles
+from jupyter_exec_ext.engine.ports import CheckpointAccess
+from jupyter_exec_ext.errors import CheckpointFailed, CheckpointUnsupported, KernelStartFailed
+from jupyter_exec_ext.forkserver.frozen_kernel import FrozenKernelListener
 from jupyter_exec_ext.isolation.sandbox.kernel_succession import HOLD_SIGNAL
 from jupyter_exec_ext.models import ExecutionRequest, ExecutionState, SessionRequest
 from tests.support.full import scaled
@@ -103,6 +107,75 @@ async def test_a_kernel_that_does_not_hold_its_place_is_killed_all_the_same(engi
     init = psutil.Process(old).ppid()  # it has not noticed
     await engine.delete_session(ME, session_id)
     assert ends(init, within_seconds=5)
+
+
+async def test_restores_at_once_come_one_after_the_other(engine: ExecEngine) -> None:
+    session_id = await new_session(engine, "x = 1")
+    checkpoint = await engine.checkpoints.create(ME, session_id)
+    restores = [engine.checkpoints.restore(ME, session_id, checkpoint.id) for _ in range(3)]
+    await asyncio.gather(*restores)
+    assert await printed(engine, session_id, "print(x)") == "1"
+
+
+async def test_a_restart_during_a_restore_leaves_a_session_that_works(engine: ExecEngine) -> None:
+    session_id = await new_session(engine, "x = 1")
+    checkpoint = await engine.checkpoints.create(ME, session_id)
+    restoring = engine.checkpoints.restore(ME, session_id, checkpoint.id)
+    done = await asyncio.gather(restoring, engine.restart_session(ME, session_id), return_exceptions=True)
+    assert not isinstance(done[1], BaseException), done
+    assert await printed(engine, session_id, "print(1)") == "1"
+
+
+async def test_a_restore_whose_files_cannot_come_back_leaves_a_session_that_starts_anew(
+    engine: ExecEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session_id = await new_session(engine, "x = 1")
+    checkpoint = await engine.checkpoints.create(ME, session_id)
+
+    def fail(self: StagedFiles) -> None:
+        raise CheckpointFailed("the disk is full")
+
+    monkeypatch.setattr(StagedFiles, "_swap", fail)
+    with pytest.raises(KernelStartFailed, match="the disk is full"):
+        await engine.checkpoints.restore(ME, session_id, checkpoint.id)
+    assert await printed(engine, session_id, "print('x' in dir())") == "False"
+
+
+async def test_a_kernel_that_only_pretends_to_hold_its_place_is_killed(engine: ExecEngine) -> None:
+    session_id = await new_session(engine)
+    checkpoint = await engine.checkpoints.create(ME, session_id)
+    old = await kernel_of(engine, session_id)
+    await printed(engine, session_id, _PRETEND.format(signal=HOLD_SIGNAL))
+    assert _command(old)[0].startswith("sleep")
+    await engine.checkpoints.restore(ME, session_id, checkpoint.id)
+    assert not runs(old)
+
+
+# Overwrites the memory in which other processes read the command.
+_PRETEND = """
+import ctypes, signal
+signal.signal({signal}, lambda *_: None)
+fields = open("/proc/self/stat").read().rpartition(")")[2].split()
+ctypes.memmove(int(fields[45]), b"sleep" + bytes(20), 20)
+"""
+
+
+async def test_a_process_of_another_list_is_no_checkpoint(engine: ExecEngine) -> None:
+    session_id = await new_session(engine)
+    path = (await checkpoint_access_of(engine, session_id)).path.with_name("other")
+    listener = FrozenKernelListener(path)
+    with socket.socket(socket.AF_UNIX) as outside_of_it:
+        outside_of_it.connect(str(path))
+        outside_of_it.sendall(b'{"nonce": "n"}\n')
+        with pytest.raises(CheckpointFailed, match="not among the kernel's processes"):
+            await asyncio.to_thread(listener.accept, "n", 5, await kernel_of(engine, session_id))
+    listener.close()
+
+
+async def checkpoint_access_of(engine: ExecEngine, session_id: str) -> CheckpointAccess:
+    kernel = engine._registry.sessions[session_id].kernel.kernel
+    assert kernel is not None and kernel.traits.checkpoints is not None
+    return kernel.traits.checkpoints
 
 
 async def test_a_stopped_kernel_is_replaced(engine: ExecEngine) -> None:
