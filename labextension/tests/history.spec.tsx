@@ -13,7 +13,7 @@ import { attempt, type ICommandContext } from '../src/commands/context';
 import { canBranch, canCheckpoint, changesCheckpoints, historyOf, HistoryTree } from '../src/model/history';
 import { EMPTY, type IExecState } from '../src/model/state';
 import { History } from '../src/panel/history';
-import { afterWords } from '../src/panel/historyWords';
+import { afterWords, checkpointName } from '../src/panel/historyWords';
 import { type IServices, ServicesContext } from '../src/panel/services';
 import { type Answer, execution, FakeServer, INFO, json, Late, session, until } from './helpers';
 
@@ -210,6 +210,9 @@ describe('history of a session', () => {
     const listed = [execution('a', { execution_count: 7 })];
     expect(afterWords(trans, 'a', listed)).toBe('after [7]');
     expect(afterWords(trans, 'b', listed)).toBe('after an earlier run');
+    expect(checkpointName(trans, checkpoint('k', { name: '' }))).toBe('k');
+    const automatic = checkpoint('k', { name: 'before exe_1', automatic: true });
+    expect(checkpointName(trans, automatic)).toMatch(/^Automatic, .*:02/);
     expect(afterWords(trans, null, listed)).toBe('before the first run');
   });
 });
@@ -246,6 +249,13 @@ describe('History', () => {
     expect(newer?.querySelector('.jex-Details')?.textContent).toContain('Without thread: worker‹U+202E›');
     const labels = [...(newer?.querySelectorAll('.jex-Details button') ?? [])].map(each => each.ariaLabel);
     expect(labels).toEqual(['Restore to name of l', 'Branch from name of l', 'Delete name of l']);
+  });
+
+  it('says why a run has no automatic checkpoint', async () => {
+    const of = open({ auto_checkpoint_problem: 'too many' });
+    const node = new FakePage(of, {}, { info: INFO }).show();
+    await until(() => node.querySelector('.jex-Warn') !== null);
+    expect(node.textContent).toBe('The last run has no checkpoint: too many');
   });
 
   it('looks again after an event, once for many that come meanwhile', async () => {

@@ -88,6 +88,24 @@ def test_checkpoint_without_a_thread_is_made_after_a_question(panel: Panel, agen
     agent("run", session_id=session, code="stop.set()")
 
 
+def test_automatic_checkpoint_undoes_the_last_run(panel: Panel, agent: Agent) -> None:
+    session = agent("open", name="automatic", isolation="none", auto_checkpoint="each_run")
+    agent("run", session_id=session, code="x = 1")
+    item = panel.unfold("automatic")
+    agent("run", session_id=session, code="x = 2")
+    rows = checkpoint(item, "Automatic, ")
+    expect(rows).to_have_count(2)
+    expect(rows.first).to_contain_text("after [1]")
+    expect(rows.last).to_contain_text("before the first run")
+    rows.first.hover()
+    item.get_by_role("button", name="Restore to Automatic").click()
+    panel.accept("Restore")
+    expect(item.locator(".jex-Execution[data-left=true]")).to_contain_text("x = 2")
+    assert agent("run", session_id=session, code="print(x)")["stdout"] == "1\n"
+    expect(rows).to_have_count(3)
+    picture(panel, "automatic")
+
+
 def checkpoint(item: Locator, name: str) -> Locator:
     """Return the row of a session's checkpoint."""
     return item.locator(".jex-Checkpoint .jex-Row-main", has_text=name)

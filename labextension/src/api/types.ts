@@ -37,6 +37,8 @@ export interface ISession {
   readonly restores?: readonly IRestore[];
   /** The session of which it is a branch; a server of an earlier version has none. */
   readonly branch_of?: string | null;
+  /** Why the last run has no automatic checkpoint, although there should be one; earlier servers have none. */
+  readonly auto_checkpoint_problem?: string | null;
   /** Memory of the kernel and the processes below it, in an answer to `memory=true`. */
   readonly memory_bytes?: number | null;
 }

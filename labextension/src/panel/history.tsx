@@ -1,6 +1,6 @@
 /** History of a session: its checkpoints, restores and branches, with what can be done with a checkpoint. */
 
-import { caretDownIcon, caretRightIcon, deleteIcon, undoIcon } from '@jupyterlab/ui-components';
+import { addIcon, caretDownIcon, caretRightIcon, deleteIcon, undoIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
 import type { ICheckpoint, IExecution, ISession } from '../api/types';
@@ -14,6 +14,7 @@ import {
   historyOf,
   HistoryTree
 } from '../model/history';
+import { oneLine } from '../safety/text';
 import { IconButton } from './button';
 import { afterWords, checkpointName, lostWords, restoreWords, runName } from './historyWords';
 import { useOpened } from './opened';
@@ -40,15 +41,23 @@ export function History(props: { session: ISession; within: string }): React.Rea
   const [open, setOpen] = useOpened(key, true);
   const origin = session.branch_of ?? null;
   const entries = historyOf(session, checkpoints, state.sessions.values());
-  if (!isAllowed && origin === null && entries.length === 0) {
+  const problem = session.auto_checkpoint_problem ?? null;
+  if (!isAllowed && origin === null && problem === null && entries.length === 0) {
     return null;
   }
+  const make = (): void => void commands.execute(CommandIDs.checkpoint, { sessionId: session.id });
+  const makeLabel = trans.__('Make a checkpoint of %1', sessionName(session));
   const Caret = open ? caretDownIcon : caretRightIcon;
   return (
     <div className="jex-History" ref={element}>
       {origin !== null && (
         <p className="jex-Note">
           {trans.__('Branch of another session:')} <SessionLink sessionId={origin} />
+        </p>
+      )}
+      {problem !== null && (
+        <p className="jex-Note jex-Warn">
+          {trans.__('The last run has no checkpoint: %1', oneLine(problem, 500))}
         </p>
       )}
       <div className="jex-History-header">
@@ -65,15 +74,14 @@ export function History(props: { session: ISession; within: string }): React.Rea
             {trans.__('Checkpoints: %1', checkpoints.length)}
           </button>
         )}
-        {isAllowed && (
-          <button
-            className="jex-Link"
-            title={trans.__('Make a checkpoint of %1', sessionName(session))}
-            onClick={() => void commands.execute(CommandIDs.checkpoint, { sessionId: session.id })}
-          >
-            {trans.__('Make Checkpoint…')}
-          </button>
-        )}
+        {isAllowed &&
+          (entries.length > 0 ? (
+            <IconButton icon={addIcon} label={makeLabel} onClick={make} />
+          ) : (
+            <button className="jex-Link" title={makeLabel} onClick={make}>
+              {trans.__('Make Checkpoint…')}
+            </button>
+          ))}
       </div>
       {open && entries.length > 0 && (
         <Entries session={session} entries={entries} checkpoints={checkpoints} within={key} />

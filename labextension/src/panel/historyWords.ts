@@ -7,8 +7,10 @@ import { oneLine } from '../safety/text';
 import { headline } from './words';
 
 export function checkpointName(trans: TranslationBundle, checkpoint: ICheckpoint): string {
-  const automatic = checkpoint.automatic ? trans.__('automatic checkpoint') : checkpoint.id;
-  return oneLine(checkpoint.name, 120) || automatic;
+  // The server names an automatic one by the id of a run, which says nothing to a person.
+  return checkpoint.automatic
+    ? trans.__('Automatic, %1', new Date(checkpoint.created_at).toLocaleTimeString())
+    : oneLine(checkpoint.name, 120) || checkpoint.id;
 }
 
 /** An execution by its number and code. */
