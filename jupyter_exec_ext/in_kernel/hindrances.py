@@ -31,6 +31,9 @@ _OPENMP = ("libgomp", "libomp", "libiomp5")
 _PAUSE_SOFT = 1  # `omp_pause_soft`: OpenMP's threads end, and are started again when they are needed
 _OPENBLAS_COUNTS = [f"{prefix}openblas_get_num_threads{end}" for prefix in ("", "scipy_") for end in ("", "64_", "_64")]
 _SQLITE_START = b"SQLite format 3\0"
+# Maps of memory that are no data of code: locks of `multiprocessing`, which tqdm has, too, and indexes of databases.
+_LOCKS, _INDEX = "/dev/shm/sem.", "-shm"  # noqa: S108  # nothing is written there
+_WITHOUT_A_FILE = "/dev/zero"
 _MAX_NAME = 100
 _SETTLE_SECONDS, _LOOK_SECONDS = 0.1, 0.005
 
@@ -50,6 +53,7 @@ def find(kernel: Any) -> list[tuple[str, str]]:
     found += [("connection", name) for name in _connections(kernel)]
     found += [("pipe", name) for name in _pipes(kernel)]
     found += [("database", name) for name in _databases(kernel)]
+    found += [("shared memory", name) for name in _shared_memory()]
     found += [("asyncio task", name) for name in _tasks()]
     found += [("timer", name) for name in _timers()]
     if any("libcuda" in path for path in libraries):
@@ -266,6 +270,19 @@ def _databases(kernel: Any) -> Iterator[str]:
             # By the descriptor that there is: to close another one would end SQLite's locks on the file.
             if os.pread(int(descriptor), len(_SQLITE_START), 0) == _SQLITE_START:
                 yield path
+
+
+def _shared_memory() -> Iterator[str]:
+    """Yield the names of memory that a fork shares for good: what one process writes, the others have at once."""
+    names = set()
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps:
+            fields = line.split(None, 5)
+            if "w" in fields[1] and "s" in fields[1]:
+                names.add(fields[5].strip().removesuffix(" (deleted)"))
+    for name in sorted(names):
+        if not name.startswith(_LOCKS) and not name.endswith(_INDEX):
+            yield "a map without a file" if name == _WITHOUT_A_FILE else name
 
 
 def _timers() -> Iterator[str]:

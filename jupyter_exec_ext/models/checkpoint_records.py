@@ -13,8 +13,8 @@ class Hindrance:
     Parameters
     ----------
     kind : str
-        ``thread``, ``native threads``, ``child process``, ``connection``, ``pipe``, ``database``, ``asyncio task``,
-        ``timer`` or ``graphics processor``.
+        ``thread``, ``native threads``, ``child process``, ``connection``, ``pipe``, ``database``, ``shared memory``,
+        ``asyncio task``, ``timer`` or ``graphics processor``.
     name : str
         Name of it, such as a thread's; given by the code.
     """
