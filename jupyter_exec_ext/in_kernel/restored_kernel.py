@@ -38,6 +38,7 @@ _BOUND, _WAITS = b"b", b"w"
 # Objects that are kept alive: their ends would close descriptors whose numbers are in use again.
 _kept: list[Any] = []
 _kept_loops: set[Any] = set()
+_kept_tasks: set[Any] = set()
 _streams: dict[str, Any] = {}
 #: What the kernel itself has opened in this life, by number.
 _own_descriptors: dict[int, str] = {}
@@ -152,10 +153,10 @@ def _abandon_tasks(loop: Any, kernel: Any) -> None:
     """Keep tasks that end in the other process: collected as garbage, they would print that they were pending."""
     threads = [getattr(kernel, name, None) for name in ("control_thread", "shell_channel_thread", "iopub_thread")]
     loops = [getattr(getattr(thread, "io_loop", None), "asyncio_loop", None) for thread in threads]
+    _kept_tasks.update(asyncio.all_tasks(loop))  # of code, whose `finally` blocks would run
     for each in (loop, *filter(None, loops)):
         for task in asyncio.all_tasks(each):
-            task._log_destroy_pending = False  # type: ignore[attr-defined]  # at the end of the interpreter
-            _kept.append(task)
+            task._log_destroy_pending = False  # type: ignore[attr-defined]  # not even at the interpreter's end
 
 
 def _renew_event_loop(loop: Any) -> None:

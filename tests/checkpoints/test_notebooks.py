@@ -24,6 +24,7 @@ _NAMES = sorted(path.stem for path in NOTEBOOKS.glob("*.ipy"))
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in _PER_COMMIT else only_in_full) for name in _NAMES]
 )
+@pytest.mark.timeout(1800)
 def test_restored_notebook_shows_and_ends_with_the_same_as_a_clean_run(
     name: str, hosts: Any, record_property: Callable[[str, object], None]
 ) -> None:

@@ -27,6 +27,7 @@ def test_tasks_of_the_kernel_before_a_restore_print_nothing_when_they_are_collec
         assert (result.stdout, result.stderr) == ("", "")
 
 
+@pytest.mark.timeout(1800)
 def test_outputs_of_a_session_and_its_branches_never_cross(hosts: Any, record_property: Any) -> None:
     # Each line says which process printed it, on all ways out of a process: streams, descriptors and displays.
     code = (
@@ -38,9 +39,9 @@ def test_outputs_of_a_session_and_its_branches_never_cross(hosts: Any, record_pr
     with ExecClient(hosts["server"].info) as client, client.session() as session:
         session.run("OWN = 'trunk'", check=True)
         expected = of_own(session.run(code, check=True), "trunk")
+        checkpoint = session.checkpoint()
         for _ in range(rounds):
             with ExitStack() as stack:
-                checkpoint = session.checkpoint()
                 branches = [stack.enter_context(branch) for branch in session.branch(3, checkpoint)]
                 for number, branch in enumerate(branches):
                     branch.run(f"OWN = 'branch{number}'", check=True)
@@ -49,7 +50,6 @@ def test_outputs_of_a_session_and_its_branches_never_cross(hosts: Any, record_pr
                 for own, run in runs:
                     assert of_own(run.result(timeout_seconds=60), own) == expected
                 session.restore(checkpoint)
-                session.delete_checkpoint(checkpoint)
                 # What its former kernel has printed late, and what branches have, is not in it.
                 assert of_own(session.run(code, check=True), "trunk") == expected
     record_property("runs beside each other whose output did not cross", 5 * rounds)
