@@ -29,9 +29,11 @@ def test_tasks_of_the_kernel_before_a_restore_print_nothing_when_they_are_collec
 
 @pytest.mark.timeout(1800)
 def test_outputs_of_a_session_and_its_branches_never_cross(hosts: Any, record_property: Any) -> None:
-    # Each line says which process printed it, on all ways out of a process: streams, descriptors and displays.
+    # Each line says which process printed it, on all ways out of a process: streams, descriptors and displays. A line
+    # is written in one piece, since what comes by the descriptor may be between two.
     code = (
-        "import os, sys\nfor line in range(5):\n    print(OWN, line); print(OWN, line, file=sys.stderr)\n"
+        "import os, sys\nfor line in range(5):\n    text = f'{OWN} {line}\\n'\n"
+        "    sys.stdout.write(text); sys.stderr.write(text)\n"
         "    os.write(1, f'{OWN} by descriptor\\n'.encode())\n    display({'text/plain': OWN}, raw=True)\n"
         "os.system(f'echo {OWN} by a child'); OWN"
     )
