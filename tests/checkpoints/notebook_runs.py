@@ -6,7 +6,6 @@ The notebooks are the files of ``notebooks/``, in the percent format that editor
 from __future__ import annotations
 
 import json
-import operator
 import random
 import re
 from dataclasses import dataclass, field
@@ -98,9 +97,7 @@ def run_with_restores(client: Any, cells: list[str], clean: Run, *, seed: int, j
                 if number not in before:
                     before[number] = session.checkpoint(f"before {number}")
                 run.cells[number] = _shown(session, cells[number])
-                is_same, has_same_files = map(operator.eq, run.cells[number], clean.cells[number])
-                # The first run of a branch lists the files that it has from the session.
-                if not is_same or not (has_same_files or session.record.branch_of):
+                if run.cells[number] != clean.cells[number]:
                     shown = f"shows {run.cells[number]}\ninstead of {clean.cells[number]}"
                     run.problems.append(f"cell {number}, restored as {run.restores}, {shown}")
                 number += 1

@@ -255,7 +255,9 @@ class CheckpointService:
             idle_timeout_seconds=origin.idle_timeout_seconds,
             auto_checkpoint=origin.auto_checkpoint,
         )
-        return await self._sessions.create(caller, request, branch=Branch(origin.id, launch))
+        branch = await self._sessions.create(caller, request, branch=Branch(origin.id, launch))
+        await self._session_files.changes(branch.id)  # the files that it begins with are no change of its first run
+        return branch
 
     async def restore(
         self, caller: Caller, session_id: str, checkpoint_id: str, *, same_random: bool = False

@@ -119,6 +119,7 @@ async def test_branches_have_the_state_and_share_nothing_afterwards(engine: Exec
     branches = await engine.checkpoints.branch(ME, session_id, count=3)
     assert [branch.branch_of for branch in branches] == [session_id] * 3
     assert await engine.checkpoints.list(ME, session_id) == []  # the one for the branches is gone
+    assert (await run(engine, branches[0].id, "x")).files == ()
     code = "x += {0}; f.write('{0}'); f.close(); print(x, open('log').read())"
     done = [await printed(engine, branch.id, code.format(number)) for number, branch in enumerate(branches, 10)]
     assert done == ["11 of all 10", "12 of all 11", "13 of all 12"]
