@@ -11,6 +11,7 @@ import socket
 import subprocess
 import time
 import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -46,13 +47,14 @@ class ForkedProcess(subprocess.Popen[bytes]):
         self.channel = channel
         self._word: bytes | None = None
         self._pidfd: int | None = None
+        self._let_go: Callable[[], object] = lambda: None
         # No `__del__`: of objects that refer to each other, the garbage collector may end the socket before its owner.
         weakref.finalize(self, channel.close)
 
     def hold(self, pid: int, pidfd: int) -> None:
         """Know it by another number than its parent has reported, and by a descriptor, which stays that process's."""
         self.pid, self._pidfd = pid, pidfd
-        weakref.finalize(self, os.close, pidfd)
+        self._let_go = weakref.finalize(self, os.close, pidfd)
 
     @property
     def is_gone(self) -> bool:
@@ -83,6 +85,7 @@ class ForkedProcess(subprocess.Popen[bytes]):
         # In this order: `wait` reads the return code as soon as the future is done.
         self.returncode = UNKNOWN_EXIT if code is None else code
         self.channel.close()
+        self._let_go()
         self.exited.set_result(code)
 
     def poll(self) -> int | None:

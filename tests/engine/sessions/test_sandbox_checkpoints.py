@@ -233,7 +233,8 @@ async def test_it_is_interrupted_and_prints_as_before(engine: ExecEngine) -> Non
     await engine.interrupt_session(ME, session_id)
     assert (await running.wait()).state is ExecutionState.INTERRUPTED
     begun_at = time.monotonic()
-    assert await printed(engine, session_id, "import os; os.system('echo below'); print('here')") == "below\nhere"
+    lines = await printed(engine, session_id, "import os; os.system('echo below'); print('here')")
+    assert sorted(lines.split()) == ["below", "here"]  # they come by different ways
     await engine.delete_session(ME, session_id)
     assert time.monotonic() - begun_at < 2  # it exits when it is asked to, before it is killed
 
