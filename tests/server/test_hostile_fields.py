@@ -164,9 +164,11 @@ def test_f30_what_can_be_asked_for_is_what_is_known() -> None:
         cls: set(cls.__dataclass_fields__) for cls in (SessionRequest, ExecutionRequest, TokenRequest, ApprovalAnswer)
     }
     assert fields == {
-        # `cwd` is below the session's own directory, and the kernel itself changes to it.
+        # `cwd` is below the session's own directory, and the kernel itself changes to it. `auto_checkpoint` is one of
+        # two words, and needs a scope of its own.
         SessionRequest: {
             *("kernel_name", "name", "env", "metadata", "idle_timeout_seconds", "kernel_id", "isolation", "cwd"),
+            "auto_checkpoint",
         },
         # `env` of a run is set in a kernel that runs already.
         ExecutionRequest: {"code", "language", "timeout_seconds", "metadata", "allow_input", "env"},
