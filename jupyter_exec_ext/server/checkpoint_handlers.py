@@ -1,4 +1,4 @@
-"""Handlers of checkpoints: make, list and delete them, and take a session back to one."""
+"""Handlers of checkpoints: make, list and delete them, and restore a session to one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Exit of a process that is another's child, or an orphan: how it ended, where Linux tells.
+"""Exit code of a process that is not our child, where Linux has it.
 
-A process's parent alone is told how it ended. Until it has asked, the process table has the code; afterwards, Linux
-keeps it since version 6.15 for whoever has held a descriptor of the process.
+The system tells only a process's parent how it ended. Until the parent has asked, the process table has the code.
+Afterwards, Linux 6.15 and later keeps it for programs that have a descriptor of the process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lines of a session's history, by what ran and where the session went back."""
+"""Lines of a session's history, by what ran and what was restored."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ class SessionKernel:
         elif launch is None:
             await self._ensure()
         else:
-            raise Conflict("the session has no kernel that could go back; its host has shut it down")
+            raise Conflict("the session has no kernel that could be restored; its host has shut it down")
 
     async def _start_new(self) -> None:
         self._failed_start = None

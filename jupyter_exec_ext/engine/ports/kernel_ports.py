@@ -60,7 +60,7 @@ class ProcessOutput(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointAccess:
-    """How the server gets checkpoints of a kernel.
+    """Access to the checkpoints of a kernel.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class CheckpointAccess:
     address : str
         Path of that socket inside the kernel.
     hold_signal : int
-        Signal that tells the process to hold its place for a kernel from a checkpoint; 0 for one that can end instead.
+        Signal at which the kernel's process becomes a sleeping one, so that its sandbox stays; 0 for one that can end.
     new_output : callable, optional
         Makes the output of a process that is forked in the kernel's sandbox; None for a kernel without one.
     """
@@ -106,7 +106,7 @@ class KernelTraits:
     network_listener : socket.socket or None
         Listens in the sandbox of a kernel that was started for network rules; closed when the kernel has ended.
     checkpoints : CheckpointAccess or None
-        How the server gets checkpoints of the kernel; None for one that can have none.
+        Access to its checkpoints; None for a kernel that can have none.
     has_state : bool
         Whether its process was made from a checkpoint, with a state.
     """

@@ -1,4 +1,4 @@
-"""Automatic checkpoints of one session: one before each run, in a ring. A run never fails for want of one.
+"""Automatic checkpoints of one session: one before each run. If one cannot be made, the run goes on without it.
 
 `CheckpointService` makes room for them and keeps the ring.
 """
@@ -16,7 +16,7 @@ from .live_session import LiveSession
 
 #: Bound on the delay of a run.
 MAX_DELAY_SECONDS = 3.0
-# After an attempt that failed and took longer, the runs of the next time have none: all of them would be delayed.
+# After a failure that took longer, no more are tried for a while: each would delay its run.
 _QUICK_SECONDS = 0.5
 _PAUSE_SECONDS = 60.0
 

@@ -1,4 +1,4 @@
-"""Checkpoint service: makes, lists and deletes checkpoints of sessions, and takes sessions back to them."""
+"""Checkpoint service: makes, lists and deletes checkpoints of sessions, and restores sessions to them."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ class CheckpointService:
     async def restore(
         self, caller: Caller, session_id: str, checkpoint_id: str, *, same_random: bool = False
     ) -> Session:
-        """Take a session back to a checkpoint, which stays; queued executions end as cancelled.
+        """Restore a session to a checkpoint, which stays; queued executions end as cancelled.
 
         Parameters
         ----------

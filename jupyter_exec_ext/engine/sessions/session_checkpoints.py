@@ -1,4 +1,4 @@
-"""Checkpoints of one live session: makes them, keeps them, and takes the session back to one."""
+"""Checkpoints of one live session: makes and keeps them, and restores the session to one."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ class SessionCheckpoints:
         return frozen, lost
 
     async def restore(self, checkpoint_id: str, *, same_random: bool) -> None:
-        """Take the session back to a checkpoint, which stays; queued executions end as cancelled.
+        """Restore the session to a checkpoint, which stays; queued executions end as cancelled.
 
         Raises
         ------

@@ -108,7 +108,7 @@ class SandboxProvisioner(IsolatedProvisioner):
 
     @property
     def hold_signal(self) -> int:
-        """Signal at which the kernel's process is to hold its place; 0 for one that can end."""
+        """Signal at which the sandbox's first process becomes a sleeping one; 0 if another one is the kernel."""
         process = None if self._isolated is None else self._isolated.process
         return HOLD_SIGNAL if isinstance(process, SandboxProcess) and process.successor is None else 0
 
