@@ -167,7 +167,10 @@ class RestoredLaunch:
         if self._process is None or self._process.is_gone:
             raise CheckpointFailed("the session was restarted meanwhile; its checkpoints have ended")
         try:
-            await provisioner.end_kernel(self.spared_pids)
+            try:
+                await provisioner.end_kernel(self.spared_pids)
+            except RuntimeError as error:
+                raise KernelStartFailed(f"{error}; the session's state is lost") from error
             await self.launch(provisioner)
         except BaseException:
             await kill()  # its first process would be taken for a kernel that lives
