@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from ..system.orphan_exit import exit_code_of
+from ..system.non_child_exit import exit_code_of
 
 #: The return code of a process that outlived its parent: how it ended cannot be known.
 UNKNOWN_EXIT = 255
@@ -51,8 +51,8 @@ class ForkedProcess(subprocess.Popen[bytes]):
         # No `__del__`: of objects that refer to each other, the garbage collector may end the socket before its owner.
         weakref.finalize(self, channel.close)
 
-    def hold(self, pid: int, pidfd: int) -> None:
-        """Know it by another number than its parent has reported, and by a descriptor, which stays that process's."""
+    def set_pid(self, pid: int, pidfd: int) -> None:
+        """Set its number, which its parent may have reported as another, and a descriptor, which stays its own."""
         self.pid, self._pidfd = pid, pidfd
         self._let_go = weakref.finalize(self, os.close, pidfd)
 

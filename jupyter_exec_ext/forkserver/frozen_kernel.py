@@ -55,8 +55,8 @@ class FrozenKernel(ForkingProcess):
         self._pidfd = _peer_descriptor(connection, self._pid)
         # Not earlier: another thread may look at it, and the number may be another process's by then.
         weakref.finalize(self, os.close, self._pidfd)
-        self._list = _list_of(self._pid)
-        if kernel_pid is not None and self._list != _list_of(kernel_pid):
+        self._pid_namespace = _read_pid_namespace(self._pid)
+        if kernel_pid is not None and self._pid_namespace != _read_pid_namespace(kernel_pid):
             raise ProcessLookupError("it is not among the kernel's processes")
         super().__init__(connection, connection.makefile("rb"))
 
@@ -81,8 +81,8 @@ class FrozenKernel(ForkingProcess):
                 undo.callback(process.channel.close)
                 process.channel.settimeout(_GREETING_SECONDS)
                 pid, pidfd = _sender_of_greeting(process.channel)
-                process.hold(pid, pidfd)
-                if _list_of(pid) != self._list:
+                process.set_pid(pid, pidfd)
+                if _read_pid_namespace(pid) != self._pid_namespace:
                     raise ProcessLookupError
                 undo.pop_all()
         except (ParentGoneError, TimeoutError, ConnectionError, ProcessLookupError):
@@ -155,8 +155,8 @@ def _peer_descriptor(connection: socket.socket, pid: int) -> int:
     return number
 
 
-def _list_of(pid: int) -> int:
-    """Return which list of processes (namespace) a process is in."""
+def _read_pid_namespace(pid: int) -> int:
+    """Return the process namespace that a process is in."""
     return os.stat(f"/proc/{pid}/ns/pid").st_ino
 
 

@@ -36,7 +36,7 @@ restored_kernel: Any = importlib.import_module("jupyter_exec_restored_kernel")
 
 _NO_FORK_WARNING = ("ignore", None, DeprecationWarning, None, 0)
 _FORK_SECONDS = 1.5  # the server waits for 2
-_HOLD_SECONDS = str(2**31 - 1)  # 68 years
+_PLACEHOLDER_SECONDS = str(2**31 - 1)  # 68 years
 #: The descriptor of the last checkpoint's process.
 _last: list[int] = []
 #: Not empty if this program has taken the present objects from the garbage collector.
@@ -45,7 +45,7 @@ _frozen_here: list[bool] = []
 _files: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def schedule_checkpoint(address: str, nonce: str, *, force: bool, hold_signal: int = 0) -> str:
+def schedule_checkpoint(address: str, nonce: str, *, force: bool, placeholder_signal: int = 0) -> str:
     """Make a checkpoint soon, when the present request has been answered; called in the kernel's main thread.
 
     Parameters
@@ -56,9 +56,9 @@ def schedule_checkpoint(address: str, nonce: str, *, force: bool, hold_signal: i
         Token that the process sends first, by which the server knows it.
     force : bool
         Make the checkpoint even if something cannot be taken along.
-    hold_signal : int
-        Signal at which this process is to hold its place for a kernel from a checkpoint; 0 for none. A sandbox ends
-        with its first process.
+    placeholder_signal : int
+        Signal at which this process is to become a placeholder, which keeps its sandbox alive for a kernel from a
+        checkpoint; 0 for none. A sandbox ends with its first process.
 
     Returns
     -------
@@ -70,12 +70,12 @@ def schedule_checkpoint(address: str, nonce: str, *, force: bool, hold_signal: i
         # From the loop itself: each life of the kernel adds to the stack, and this adds least. In this context, since
         # code may have set things in it, such as the precision of `decimal`.
         asyncio.get_running_loop().call_soon(_fork, address, nonce)
-        if hold_signal:
-            signal.signal(hold_signal, _hold_place)
+        if placeholder_signal:
+            signal.signal(placeholder_signal, _become_placeholder)
     return json.dumps(found)
 
 
-def _hold_place(*_: Any) -> None:
+def _become_placeholder(*_: Any) -> None:
     """Become a program that does nothing, so that the sandbox goes on with another kernel."""
     sleep = shutil.which("sleep", path=os.defpath)
     if sleep is not None:  # without it, the server keeps the sandbox in another way
@@ -84,7 +84,7 @@ def _hold_place(*_: Any) -> None:
             with contextlib.suppress(OSError):  # the one by which the directory was read
                 os.set_inheritable(int(name), int(name) < 3)
         # Without the environment, by whose mark the server finds processes that a kernel has left behind.
-        os.execve(sleep, ["sleep", _HOLD_SECONDS], {})  # noqa: S606  # with no shell
+        os.execve(sleep, ["sleep", _PLACEHOLDER_SECONDS], {})  # noqa: S606  # with no shell
 
 
 def unfreeze_garbage() -> None:
@@ -181,8 +181,8 @@ def _fork_again(address: str, nonce: str, write_end: int, before: dict[str, Any]
             status = 0
         else:
             _remove_filter()
-            own = restored_kernel.own_descriptors(get_ipython().kernel)
-            settings, channel = frozen_process.run_frozen_process(address, nonce, own)
+            closable = restored_kernel.find_closable_descriptors(get_ipython().kernel)
+            settings, channel = frozen_process.run_frozen_process(address, nonce, closable)
             # From here on, this is a child of the frozen process.
             restored_kernel.run_restored_kernel(settings, channel, before)
             raise SystemExit(0)  # the interpreter ends as it would have ended after the kernel's first life

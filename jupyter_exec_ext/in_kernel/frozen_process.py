@@ -28,14 +28,14 @@ _CONNECT_SECONDS = 5.0
 _GREETING = b"h"
 
 
-def run_frozen_process(address: str, nonce: str, own: set[int]) -> tuple[dict[str, Any], socket.socket]:
+def run_frozen_process(address: str, nonce: str, closable: set[int]) -> tuple[dict[str, Any], socket.socket]:
     """Wait for requests; returns in the children, with what a child is to be and its channel.
 
     Parameters
     ----------
     address, nonce : str
         See `schedule_checkpoint`.
-    own : set of int
+    closable : set of int
         Descriptors of the kernel itself, whose numbers nothing uses any more.
     """
     os.setsid()
@@ -43,7 +43,7 @@ def run_frozen_process(address: str, nonce: str, own: set[int]) -> tuple[dict[st
     gc.disable()
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGCHLD)}
     files, here = open_files(), _working_directory()
-    _drop_descriptors(own)
+    _drop_descriptors(closable)
     environment = _Environment()
     environment.clear_mark()
     control = socket.socket(socket.AF_UNIX)
@@ -73,10 +73,10 @@ def _open_descriptors() -> list[int]:
     return [int(name) for name in os.listdir("/proc/self/fd")]
 
 
-def _drop_descriptors(own: set[int]) -> None:
+def _drop_descriptors(closable: set[int]) -> None:
     """Put /dev/null in the place of sockets, pipes and the like; objects may close their numbers, which stay taken."""
     null = os.open(os.devnull, os.O_RDWR)
-    for descriptor in own:
+    for descriptor in closable:
         os.close(descriptor)
     for descriptor in _open_descriptors():
         try:

@@ -116,7 +116,7 @@ def _identity(descriptor: int) -> str:
         return ""
 
 
-def own_descriptors(kernel: Any) -> set[int]:
+def find_closable_descriptors(kernel: Any) -> set[int]:
     """Return the descriptors of a kernel from a checkpoint itself, which a process that forks from it can close.
 
     Nothing uses their numbers any more: ZeroMQ's objects do nothing in another process, and others are kept.
@@ -124,13 +124,13 @@ def own_descriptors(kernel: Any) -> set[int]:
     if not _own_descriptors:  # the kernel's first life
         return set()
     _kept_loops.update(tornado.ioloop.IOLoop._ioloop_for_asyncio)
-    own = {number for number, identity in _own_descriptors.items() if identity and _identity(number) == identity}
+    closable = {number for number, identity in _own_descriptors.items() if identity and _identity(number) == identity}
     # Some sockets are made later, for each thread that prints.
     for sock in list(getattr(kernel.parent.context, "_sockets", ())):
         with contextlib.suppress(zmq.ZMQError):
-            own.add(sock.getsockopt(zmq.FD))
-    own.update(hindrances.descriptors_of_clients(kernel))
-    return own
+            closable.add(sock.getsockopt(zmq.FD))
+    closable.update(hindrances.descriptors_of_clients(kernel))
+    return closable
 
 
 def _await_last_answer(application: Any) -> None:

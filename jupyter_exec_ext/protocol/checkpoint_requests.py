@@ -42,7 +42,7 @@ def loading_request() -> dict[str, Any]:
     return silent_request({_ANSWER: f"exec({_LOADER.format(sources=_sources())!r}, {{}})"})
 
 
-def taking_request(address: str, nonce: str, *, force: bool, hold_signal: int = 0) -> dict[str, Any]:
+def taking_request(address: str, nonce: str, *, force: bool, placeholder_signal: int = 0) -> dict[str, Any]:
     """Return the content of the request for a checkpoint.
 
     Parameters
@@ -53,10 +53,10 @@ def taking_request(address: str, nonce: str, *, force: bool, hold_signal: int = 
         Token that the process sends first, by which the server knows it.
     force : bool
         Make the checkpoint even if something cannot be taken along.
-    hold_signal : int
+    placeholder_signal : int
         Signal that will tell the kernel to hold its place in its sandbox for another one; 0 for none.
     """
-    options = f"force={force}, hold_signal={hold_signal}"
+    options = f"force={force}, placeholder_signal={placeholder_signal}"
     take = f"__import__('jupyter_exec_checkpoint').schedule_checkpoint({address!r}, {nonce!r}, {options})"
     return silent_request({_ANSWER: take})
 

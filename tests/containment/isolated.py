@@ -24,7 +24,7 @@ from jupyter_client.manager import AsyncKernelManager
 from jupyter_client.provisioning.factory import KernelProvisionerFactory
 
 import jupyter_exec_ext
-from jupyter_exec_ext.engine.kernels.checkpoint_access import checkpoint_access
+from jupyter_exec_ext.engine.kernels.checkpoint_support import find_checkpoint_support
 from jupyter_exec_ext.engine.kernels.restored_launch import RestoredLaunch
 from jupyter_exec_ext.forkserver.frozen_kernel import FrozenKernelListener
 from jupyter_exec_ext.protocol.checkpoint_requests import hindrances_of, loading_request, taking_request
@@ -142,15 +142,15 @@ async def _serve(provisioner: str, work: str, config: dict[str, Any], *, is_rest
 
 async def _restore(manager: AsyncKernelManager) -> None:
     """Make a checkpoint of a kernel, and restore it."""
-    access = checkpoint_access(manager)
-    assert access is not None
+    support = find_checkpoint_support(manager)
+    assert support is not None
     client = manager.client()
     client.start_channels()
     await client.wait_for_ready()
-    listener = FrozenKernelListener(access.path)
+    listener = FrozenKernelListener(support.path)
     for request in (
         loading_request(),
-        taking_request(access.address, "x", force=False, hold_signal=access.hold_signal),
+        taking_request(support.address, "x", force=False, placeholder_signal=support.placeholder_signal),
     ):
         reply = await client.execute_interactive(
             request["code"], silent=True, user_expressions=request["user_expressions"], allow_stdin=False
@@ -159,7 +159,7 @@ async def _restore(manager: AsyncKernelManager) -> None:
     frozen = await in_thread(listener.accept, "x", 10)
     listener.close()
     client.stop_channels()
-    launch = RestoredLaunch(frozen, same_random=False, new_output=access.new_output)
+    launch = RestoredLaunch(frozen, same_random=False, new_output=support.new_output)
     await launch.begin()
     provisioner = manager.provisioner
     assert provisioner is not None

@@ -237,7 +237,7 @@ class KernelStderr:
     Attributes
     ----------
     for_kernel : int
-        The descriptor that the kernel is to get. It is open until `release_to_kernel`.
+        The descriptor that the kernel is to get. It is open until `close_write_end`.
     """
 
     def __init__(self) -> None:
@@ -252,7 +252,7 @@ class KernelStderr:
         """Return whether this system's event loops can read pipes."""
         return sys.platform != "win32"
 
-    def release_to_kernel(self) -> None:
+    def close_write_end(self) -> None:
         """Close what the kernel has got: it has the only descriptors to write to now."""
         if self.for_kernel >= 0:
             os.close(self.for_kernel)
@@ -266,7 +266,7 @@ class KernelStderr:
 
     def close(self) -> None:
         """Pass on what there is, and read no more."""
-        self.release_to_kernel()
+        self.close_write_end()
         self._read_some()
         if self._read_end >= 0:
             self._loop.remove_reader(self._read_end)

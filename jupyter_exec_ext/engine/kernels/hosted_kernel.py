@@ -17,7 +17,7 @@ from jupyter_core.utils import ensure_async
 
 from ...errors import IsolationRequired
 from ..ports import KernelExit, KernelLaunch, KernelTraits
-from .checkpoint_access import checkpoint_access
+from .checkpoint_support import find_checkpoint_support
 from .death_report import KernelStderr
 from .kernel_supervisor import end_of, watch_exit
 from .kernel_uses import KernelUses
@@ -75,7 +75,7 @@ class HostedKernel:
         """
         if self._stderr is not None:
             (self._km._launch_args or {}).pop("stderr", None)
-            self._stderr.release_to_kernel()
+            self._stderr.close_write_end()
 
     async def started(self) -> None:
         """Wait for what goes on in the background: in the manager (its pending kernels), and in a forked kernel."""
@@ -169,7 +169,7 @@ class HostedKernel:
             shared_directory=getattr(provisioner, "shared_directory", None),
             files=getattr(provisioner, "files", None),
             network_listener=getattr(provisioner, "network_listener", None),
-            checkpoints=checkpoint_access(self._km),
+            checkpoints=find_checkpoint_support(self._km),
             has_state=self._is_restored,
         )
 

@@ -65,7 +65,7 @@ def own_memory_bytes(pid: int) -> int | None:
     return int(getattr(found, "uss", 0)) or None
 
 
-def memory_together(root: int | None, others: Collection[int]) -> int:
+def sum_memory_bytes(root: int | None, others: Collection[int]) -> int:
     """Return the memory of a process, all below it, and other ones, each counted once. Blocks."""
     processes = set(others) if root is None else {root, *others, *processes_below([root])[root]}
     return sum(map(memory_bytes, processes))

@@ -49,7 +49,7 @@ class RestoredLaunch:
         Returns files of the checkpoint, which become the session's before the kernel goes on; None if it has none.
     new_output : callable, optional
         Makes the output of a kernel in a sandbox.
-    others : callable, optional
+    checkpoint_pids : callable, optional
         Returns the processes of the session's checkpoints.
     """
 
@@ -62,10 +62,10 @@ class RestoredLaunch:
         directory: tuple[str, str] | None = None,
         stage: Callable[[], Awaitable[Files | None]] | None = None,
         new_output: Callable[[], ProcessOutput] | None = None,
-        others: Callable[[], Collection[int]] = tuple,
+        checkpoint_pids: Callable[[], Collection[int]] = tuple,
     ) -> None:
         self._new_output = new_output
-        self._others = others
+        self._checkpoint_pids = checkpoint_pids
         self._output: ProcessOutput | None = None
         self._frozen = frozen
         self._same_random = same_random
@@ -121,7 +121,7 @@ class RestoredLaunch:
     def spared_pids(self) -> set[int]:
         """The processes that go on when all else in a sandbox ends."""
         begun = () if self._process is None else (self._process.pid,)
-        return {self._frozen.pid, *self._others(), *begun}
+        return {self._frozen.pid, *self._checkpoint_pids(), *begun}
 
     async def release(self) -> None:
         """End a process that was begun, if it was not made a kernel, and remove what is left of the files."""
@@ -204,7 +204,7 @@ class RestoredLaunch:
         else:  # as `LocalProvisioner.launch_kernel` leaves it
             provisioner.process = process
             provisioner.pid = provisioner.pgid = process.pid
-        self.output.release_to_kernel()
+        self.output.close_write_end()
         await in_thread(process.tell, json.dumps(told).encode() + b"\n")
         if not await in_thread(process.first_word, _READY_SECONDS):
             process.kill()

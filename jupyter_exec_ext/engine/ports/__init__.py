@@ -8,7 +8,7 @@ from __future__ import annotations
 from .access_store_ports import GrantStore, SecretStore, TokenStore
 from .file_ports import NO_LIMITS, FileLimits, FileList, FileReader, FileWriter, KernelFiles, SessionFiles
 from .kernel_ports import (
-    CheckpointAccess,
+    CheckpointSupport,
     Kernel,
     KernelExit,
     KernelHost,
@@ -35,7 +35,7 @@ from .store_ports import (
 __all__ = [
     "NO_LIMITS",
     "AuditTrail",
-    "CheckpointAccess",
+    "CheckpointSupport",
     "EventLog",
     "ExecutionStore",
     "FileLimits",

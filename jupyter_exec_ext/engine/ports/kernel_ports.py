@@ -46,12 +46,12 @@ class ProcessOutput(Protocol):
     Attributes
     ----------
     for_kernel : int
-        Its end for the process; open until `release_to_kernel`.
+        Its end for the process; open until `close_write_end`.
     """
 
     for_kernel: int
 
-    def release_to_kernel(self) -> None:
+    def close_write_end(self) -> None:
         """Close that end here: the process has it."""
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class ProcessOutput(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointAccess:
+class CheckpointSupport:
     """Access to the checkpoints of a kernel.
 
     Parameters
@@ -68,7 +68,7 @@ class CheckpointAccess:
         Unix socket on which it can wait for the process of a checkpoint.
     address : str
         Path of that socket inside the kernel.
-    hold_signal : int
+    placeholder_signal : int
         Signal at which the kernel's process becomes a sleeping one, so that its sandbox stays; 0 for one that can end.
     new_output : callable, optional
         Makes the output of a process that is forked in the kernel's sandbox; None for a kernel without one.
@@ -76,7 +76,7 @@ class CheckpointAccess:
 
     path: Path
     address: str
-    hold_signal: int = 0
+    placeholder_signal: int = 0
     new_output: Callable[[], ProcessOutput] | None = None
 
 
@@ -105,7 +105,7 @@ class KernelTraits:
         Its files, if they are not on this machine and can be reached nevertheless.
     network_listener : socket.socket or None
         Listens in the sandbox of a kernel that was started for network rules; closed when the kernel has ended.
-    checkpoints : CheckpointAccess or None
+    checkpoints : CheckpointSupport or None
         Access to its checkpoints; None for a kernel that can have none.
     has_state : bool
         Whether its process was made from a checkpoint, with a state.
@@ -119,7 +119,7 @@ class KernelTraits:
     shared_directory: tuple[Path, str] | None = None
     files: KernelFiles | None = None
     network_listener: socket.socket | None = None
-    checkpoints: CheckpointAccess | None = None
+    checkpoints: CheckpointSupport | None = None
     has_state: bool = False
 
     @property

@@ -1,6 +1,6 @@
 """Automatic checkpoints of one session: one before each run. If one cannot be made, the run goes on without it.
 
-`CheckpointService` makes room for them and keeps the ring.
+`CheckpointQuota` deletes the oldest of them.
 """
 
 from __future__ import annotations

@@ -24,40 +24,40 @@ class CheckpointJournal:
         self._audit = audit
         self._feed = feed
 
-    def made(self, checkpoint: Checkpoint, owner: str, principal: str) -> None:
-        """Record that `principal` has made a checkpoint of a session of `owner`."""
+    def record_creation(self, checkpoint: Checkpoint, owner: str, principal: str) -> None:
+        """Record in the audit trail, and publish, that `principal` has made a checkpoint of a session of `owner`."""
         lost = [str(hindrance) for hindrance in checkpoint.lost]
         session_id = checkpoint.session_id
         about = {"checkpoint": checkpoint.id, "automatic": checkpoint.automatic, "lost": lost}
         self._audit.record("session", "checkpointed", principal, session_id, **about)
         self._publish(CHECKPOINTED, owner, checkpoint)
 
-    def asked_to_restore(self, session_id: str, checkpoint_id: str, principal: str) -> None:
-        """Record that `principal` has asked for a restore."""
+    def audit_restore_request(self, session_id: str, checkpoint_id: str, principal: str) -> None:
+        """Record in the audit trail that `principal` has asked for a restore."""
         self._audit.record("session", "restore_asked", principal, session_id, checkpoint=checkpoint_id)
 
-    def restored(self, checkpoint: Checkpoint, owner: str) -> None:
+    def publish_restored(self, checkpoint: Checkpoint, owner: str) -> None:
         """Publish that a session has been restored to a checkpoint."""
         self._publish(RESTORED, owner, checkpoint)
 
-    def asked_to_branch(self, session_id: str, checkpoint_id: str, count: int, principal: str) -> None:
-        """Record that `principal` has asked for branches."""
+    def audit_branch_request(self, session_id: str, checkpoint_id: str, count: int, principal: str) -> None:
+        """Record in the audit trail that `principal` has asked for branches."""
         self._audit.record("session", "branch_asked", principal, session_id, checkpoint=checkpoint_id, count=count)
 
-    def branched(self, checkpoint: Checkpoint, branches: Sequence[Session]) -> None:
+    def publish_branches(self, checkpoint: Checkpoint, branches: Sequence[Session]) -> None:
         """Publish that there are branches of a session; each is seen by those who may see the branch."""
         for branch in branches:
             self._publish(BRANCHED, branch.owner, checkpoint, branch)
 
-    def deleted(self, session_id: str, checkpoint_id: str, principal: str) -> None:
-        """Record that `principal` has deleted a checkpoint."""
+    def audit_deletion(self, session_id: str, checkpoint_id: str, principal: str) -> None:
+        """Record in the audit trail that `principal` has deleted a checkpoint."""
         self._audit.record("session", "checkpoint_deleted", principal, session_id, checkpoint=checkpoint_id)
 
-    def expired(self, checkpoint: Checkpoint) -> None:
-        """Record that a checkpoint was not used for too long."""
+    def audit_expiry(self, checkpoint: Checkpoint) -> None:
+        """Record in the audit trail that a checkpoint was not used for too long."""
         self._audit.record("session", "checkpoint_expired", "", checkpoint.session_id, checkpoint=checkpoint.id)
 
-    def gone(self, checkpoint: Checkpoint, owner: str) -> None:
+    def publish_deleted(self, checkpoint: Checkpoint, owner: str) -> None:
         """Publish that a live session has a checkpoint less, whatever has ended it."""
         self._publish(CHECKPOINT_DELETED, owner, checkpoint)
 

@@ -24,7 +24,7 @@ from ..ports import AuditTrail, SessionFiles
 from ..settings import EngineSettings
 from .automatic_checkpoints import MAX_DELAY_SECONDS, AutomaticCheckpoints
 from .checkpoint_journal import CheckpointJournal
-from .checkpoint_room import CheckpointRoom
+from .checkpoint_quota import CheckpointQuota
 from .live_session import LiveSession
 from .session_checkpoints import SessionCheckpoints
 from .session_factory import Branch
@@ -52,9 +52,11 @@ class CheckpointService:
         root = Path(settings.work_root).absolute() if settings.session_directories else None
         self._files = CheckpointFiles(root, settings.max_checkpoint_file_bytes)
         self._of_sessions: dict[str, SessionCheckpoints] = {}
-        self._room = CheckpointRoom(settings, admission, self._journal, self._of_sessions, sessions.memory_by_owner)
+        self._quota = CheckpointQuota(
+            settings, admission, self._journal, self._of_sessions, sessions.measure_session_memory
+        )
         sessions.checkpoint_pids = self.pids
-        sessions.check_automatic, sessions.start_automatic = self._room.check_automatic, self._start_automatic
+        sessions.check_automatic, sessions.start_automatic = self._quota.check_automatic, self._enable_automatic
 
     async def create(self, caller: Caller, session_id: str, name: str = "", *, force: bool = False) -> Checkpoint:
         """Make a checkpoint of a session.
@@ -98,22 +100,22 @@ class CheckpointService:
         within_seconds: float | None = None,
     ) -> Checkpoint:
         owner = live.record.owner
-        await self._room.make_memory_room(caller, owner)
-        with self._room.place(caller, owner):
+        await self._quota.evict_for_memory(caller, owner)
+        with self._quota.reserve_slot(caller, owner):
             checkpoint_id = new_id("chk", self._settings.server_name)
             checkpoints = self._checkpoints_of(live)
             record = await checkpoints.make(checkpoint_id, name, force=force, within_seconds=within_seconds)
-        self._journal.made(record, owner, caller.principal)
+        self._journal.record_creation(record, owner, caller.principal)
         return record
 
-    def _start_automatic(self, caller: Caller, live: LiveSession) -> None:
-        """Make a checkpoint before each run of a session."""
+    def _enable_automatic(self, caller: Caller, live: LiveSession) -> None:
+        """Have a checkpoint made before each run of a session."""
         automatic = AutomaticCheckpoints(live, partial(self._make_automatic, caller, live), self._sessions.log)
         live.runner.before_run = automatic.before_run
 
     async def _make_automatic(self, caller: Caller, live: LiveSession, name: str) -> None:
         await self._make(caller, live, name, within_seconds=MAX_DELAY_SECONDS)
-        self._room.keep_newest(self._checkpoints_of(live))
+        self._quota.evict_old_automatic(self._checkpoints_of(live))
 
     def _checkpoints_of(self, live: LiveSession) -> SessionCheckpoints:
         session_id = live.record.id
@@ -150,7 +152,7 @@ class CheckpointService:
         """Delete a checkpoint; raises `CheckpointNotFound`, and as `create`."""
         checkpoints = self._checkpoints_of(await self._sessions.get_live(caller, session_id))
         checkpoints.delete(checkpoint_id)
-        self._journal.deleted(session_id, checkpoint_id, caller.principal)
+        self._journal.audit_deletion(session_id, checkpoint_id, caller.principal)
 
     async def branch(
         self,
@@ -200,7 +202,7 @@ class CheckpointService:
                 "restore the session for each attempt, one after the other"
             )
         used = checkpoint_id or (await self.create(caller, session_id)).id
-        self._journal.asked_to_branch(session_id, used, count, caller.principal)
+        self._journal.audit_branch_request(session_id, used, count, caller.principal)
         try:
             origin = checkpoints.get(used)
             work = [
@@ -216,7 +218,7 @@ class CheckpointService:
         if errors:
             await asyncio.gather(*(self._sessions.end(one.id, "another branch did not start") for one in sessions))
             raise errors[0]
-        self._journal.branched(origin, sessions)
+        self._journal.publish_branches(origin, sessions)
         return sessions
 
     async def _all_of(self, work: Sequence[Coroutine[Any, Any, Session]]) -> Sequence[Session | BaseException]:
@@ -292,6 +294,6 @@ class CheckpointService:
             If the kernel could not be made; the session's state is lost.
         """
         live = await self._sessions.get_live(caller, session_id)
-        self._journal.asked_to_restore(session_id, checkpoint_id, caller.principal)
+        self._journal.audit_restore_request(session_id, checkpoint_id, caller.principal)
         await self._checkpoints_of(live).restore(checkpoint_id, same_random=same_random)
         return live.record

@@ -59,12 +59,12 @@ class KernelFreezer:
         self._live.runner.require_idle()
         if kernel is None or self._live.kernel.connection is None:
             raise Conflict("the session's kernel has ended; the next execution starts a new one")
-        access = kernel.traits.checkpoints
-        if access is None or self._live.record.attached:
+        support = kernel.traits.checkpoints
+        if support is None or self._live.record.attached:
             raise CheckpointUnsupported(self._why_unsupported())
         try:
-            access.path.unlink(missing_ok=True)
-            listener = FrozenKernelListener(access.path)
+            support.path.unlink(missing_ok=True)
+            listener = FrozenKernelListener(support.path)
         except OSError as error:
             raise CheckpointUnsupported(f"there can be no socket for checkpoints of its kernel: {error}") from error
         with ExitStack() as undo:
@@ -72,7 +72,7 @@ class KernelFreezer:
             await self._load()
             nonce = secrets.token_hex(8)
             loaded_in, self._loaded_in = self._loaded_in, 0  # after an error the program is loaded anew
-            request = taking_request(access.address, nonce, force=force, hold_signal=access.hold_signal)
+            request = taking_request(support.address, nonce, force=force, placeholder_signal=support.placeholder_signal)
             lost = hindrances_of(await self._ask(request))
             self._loaded_in = loaded_in
             if lost and not force:

@@ -215,13 +215,13 @@ class SessionCheckpoints:
             raise SessionEnded("the session is being shut down; create a new one")
         self._live.runner.require_idle()
         kernel = self._live.kernel.kernel
-        access = None if kernel is None else kernel.traits.checkpoints
+        support = None if kernel is None else kernel.traits.checkpoints
         launch = RestoredLaunch(
             kept.frozen,
             same_random=same_random,
             stage=partial(self._stage, kept),
-            new_output=None if access is None else access.new_output,
-            others=self.pids,
+            new_output=None if support is None else support.new_output,
+            checkpoint_pids=self.pids,
         )
         try:
             await launch.begin()
@@ -235,7 +235,7 @@ class SessionCheckpoints:
         self._live.note(restores=(*self._live.record.restores, restore)[-_MAX_RESTORES:])
         # The files that came back are no change of the next run.
         await self._session_files.changes(self._live.record.id)
-        self._journal.restored(kept.record, self.owner)
+        self._journal.publish_restored(kept.record, self.owner)
         if checkpoint_id in self._kept:
             self._use(checkpoint_id)
 
@@ -314,7 +314,7 @@ class SessionCheckpoints:
         if kept.timer is not None:
             kept.timer.cancel()
         if not self._live.is_closing:  # otherwise all of them end, and the session's end says so
-            self._journal.gone(kept.record, self.owner)
+            self._journal.publish_deleted(kept.record, self.owner)
 
     def _use(self, checkpoint_id: str) -> None:
         """Start the time anew after which a checkpoint is deleted."""
@@ -327,7 +327,7 @@ class SessionCheckpoints:
 
     def _expire(self, checkpoint_id: str) -> None:
         with suppress(CheckpointNotFound):
-            self._journal.expired(self.delete(checkpoint_id))
+            self._journal.audit_expiry(self.delete(checkpoint_id))
 
     def measured(self, memory_bytes: Mapping[int, int | None]) -> list[Checkpoint]:
         """Return the records with the memory of their processes."""

@@ -217,7 +217,7 @@ class SessionRunner:
         except Exception:  # the worker that calls this must go on with the session's next execution
             self._log.exception("execution %s: its end could not be written", execution.record.id)
 
-    async def _take_turn(self) -> tuple[StateLoss | None, Verdict | None]:
+    async def _ensure_kernel(self) -> tuple[StateLoss | None, Verdict | None]:
         """Make sure of a kernel; return the loss of its state since the last execution, and why there is none."""
         lost = await self._state_loss()
         try:
@@ -227,11 +227,11 @@ class SessionRunner:
         return lost, None
 
     async def _execute(self, execution: LiveExecution) -> None:
-        lost, no_kernel = await self._take_turn()
+        lost, no_kernel = await self._ensure_kernel()
         if self.before_run is not None and no_kernel is None and not execution.record.state.finished:
             await self.before_run(execution)
             if self._kernel.connection is None:  # the kernel has ended meanwhile
-                lost, no_kernel = await self._take_turn()
+                lost, no_kernel = await self._ensure_kernel()
         if execution.record.state.finished:  # cancelled while it waited for the kernel
             return
         if no_kernel is not None:

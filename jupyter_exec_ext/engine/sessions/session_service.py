@@ -11,7 +11,7 @@ from typing import Any
 from ...auth.caller import Caller
 from ...errors import Conflict, SessionNotFound, ShuttingDown
 from ...models import AUTO_CHECKPOINT_OFF, ExecutionState, Session, SessionRequest, SessionState, SessionUsage
-from ..kernels.kernel_processes import MemoryMeter, memory_bytes, memory_together
+from ..kernels.kernel_processes import MemoryMeter, memory_bytes, sum_memory_bytes
 from ..kernels.warm_pool import KernelPool
 from ..ports import AuditTrail, SessionStore
 from .live_session import LiveSession, ended_error
@@ -131,13 +131,13 @@ class SessionService:
 
         return [replace(session, memory_bytes=total(session.id)) for session in sessions]
 
-    async def memory_by_owner(self, owners: Callable[[str], bool]) -> Sequence[tuple[str, int]]:
+    async def measure_session_memory(self, is_wanted_owner: Callable[[str], bool]) -> Sequence[tuple[str, int]]:
         """Measure sessions with their checkpoints, now; attached kernels are their users' and not measured.
 
         Parameters
         ----------
-        owners : callable
-            Tells whether the sessions of a principal are wanted.
+        is_wanted_owner : callable
+            Returns whether the sessions of a principal are to be measured.
 
         Returns
         -------
@@ -146,8 +146,8 @@ class SessionService:
         """
         sessions = [live for live in self._registry.sessions.values() if not live.record.attached]
         found = [(live.record.owner, live.kernel.pid, self.checkpoint_pids(live.record.id)) for live in sessions]
-        wanted = [one for one in found if owners(one[0])]
-        return await asyncio.to_thread(lambda: [(owner, memory_together(pid, kept)) for owner, pid, kept in wanted])
+        wanted = [one for one in found if is_wanted_owner(one[0])]
+        return await asyncio.to_thread(lambda: [(owner, sum_memory_bytes(pid, kept)) for owner, pid, kept in wanted])
 
     async def get_live(self, caller: Caller, session_id: str) -> LiveSession:
         """Return a session that has not ended; raise `SessionNotFound` or `SessionEnded` if there is none."""

@@ -167,7 +167,7 @@ class OutputPipe:
     Attributes
     ----------
     for_kernel : int
-        The end for the process; open until `release_to_kernel`.
+        The end for the process; open until `close_write_end`.
     """
 
     def __init__(self, output: KernelOutput) -> None:
@@ -177,7 +177,7 @@ class OutputPipe:
         output.read_in_background(read_end, stop)
         self._stop = weakref.finalize(self, os.close, end_of_reading)
 
-    def release_to_kernel(self) -> None:
+    def close_write_end(self) -> None:
         """Close the process's end here: it has the only one to write to now."""
         if self.for_kernel >= 0:
             os.close(self.for_kernel)
@@ -185,7 +185,7 @@ class OutputPipe:
 
     def close(self) -> None:
         """Read no more."""
-        self.release_to_kernel()
+        self.close_write_end()
         self._stop()
 
 

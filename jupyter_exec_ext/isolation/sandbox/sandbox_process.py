@@ -222,10 +222,10 @@ class SandboxProcess(IsolatedProcess):
     @property
     def kernel_pid(self) -> int | None:
         """Process id of the kernel, as the server sees it; of the init before the kernel has started."""
-        return self.first_pid if self.successor is None else self.successor.pid
+        return self.original_kernel_pid if self.successor is None else self.successor.pid
 
     @property
-    def first_pid(self) -> int | None:
+    def original_kernel_pid(self) -> int | None:
         """Process id of the kernel that the sandbox was made for."""
         if self._kernel_pid is None and self.init_pid is not None:
             with suppress(OSError):
@@ -253,7 +253,7 @@ class SandboxProcess(IsolatedProcess):
             signal.pidfd_send_signal(self._init, signal.SIGKILL)
         self.send_signal(signal.SIGCONT)  # a stopped bubblewrap could not end
 
-    def stop_init(self) -> None:
+    def suspend_init(self) -> None:
         """Keep the init of the namespace from noticing that the first process has ended."""
         if self._init is not None:
             with suppress(ProcessLookupError):

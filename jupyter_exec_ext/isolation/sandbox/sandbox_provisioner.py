@@ -35,7 +35,7 @@ from .bubblewrap import (
     sandbox_arguments,
     work_place,
 )
-from .kernel_succession import HOLD_SIGNAL, end_kernel
+from .kernel_removal import PLACEHOLDER_SIGNAL, end_kernel
 from .proxy_environment import PROXY_PORT, proxy_environment
 from .sandbox_process import SANDBOX_ID, BrokenSandboxError, SandboxProcess, put_behind_gate
 
@@ -107,24 +107,24 @@ class SandboxProvisioner(IsolatedProvisioner):
     # --- kernels from checkpoints, in the place of the first one ---
 
     @property
-    def hold_signal(self) -> int:
+    def placeholder_signal(self) -> int:
         """Signal at which the sandbox's first process becomes a sleeping one; 0 if another one is the kernel."""
         process = None if self._isolated is None else self._isolated.process
-        return HOLD_SIGNAL if isinstance(process, SandboxProcess) and process.successor is None else 0
+        return PLACEHOLDER_SIGNAL if isinstance(process, SandboxProcess) and process.successor is None else 0
 
     def new_output(self) -> OutputPipe:
         """Return the output of a process that is to take the place of the kernel."""
         return OutputPipe(KernelOutput(str(self.kernel_id), self.log))
 
-    async def end_kernel(self, spared: Collection[int]) -> None:
+    async def end_kernel(self, spared_pids: Collection[int]) -> None:
         """End the kernel and all that it has started, and keep its sandbox, in which some processes go on.
 
         Raises
         ------
         RuntimeError
-            If the sandbox has ended.
+            If the sandbox has ended, or processes in it fork more quickly than they can be ended.
         """
-        await in_thread(end_kernel, self._sandbox, spared)
+        await in_thread(end_kernel, self._sandbox, spared_pids)
 
     def adopt(self, process: Any, output: OutputPipe) -> None:
         """Have another process inside (a `subprocess.Popen` and a `Successor`) be the kernel, after `end_kernel`."""

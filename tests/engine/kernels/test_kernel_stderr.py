@@ -36,7 +36,7 @@ def opened() -> int:
 
 async def write(code: str, stderr: KernelStderr) -> None:
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code, stderr=stderr.for_kernel)
-    stderr.release_to_kernel()
+    stderr.close_write_end()
     await asyncio.wait_for(process.wait(), 20)
 
 

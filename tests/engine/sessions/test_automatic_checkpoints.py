@@ -224,7 +224,7 @@ async def test_memory_of_a_policy_is_kept_by_deleting_the_oldest_automatic_ones(
     assert await problem(engine, session_id) == ""
     before = {one.id for one in await engine.checkpoints.list(agent, session_id)}
     await run(engine, session_id, "x = b'y' * 64_000_000", agent)
-    ((_, used_bytes),) = await engine.sessions.memory_by_owner(agent.may_see)
+    ((_, used_bytes),) = await engine.sessions.measure_session_memory(agent.may_see)
     assert used_bytes < budget_bytes + 64_000_000  # the last run has come on top
     await run(engine, session_id, "x = b'y' * 310_000_000", agent)
     with pytest.raises(PolicyLimitReached, match=r"300000000 bytes of memory.*max_checkpoint_memory_bytes"):

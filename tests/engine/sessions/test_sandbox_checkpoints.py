@@ -16,10 +16,10 @@ import pytest
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.files.checkpoint_files import StagedFiles
-from jupyter_exec_ext.engine.ports import CheckpointAccess
+from jupyter_exec_ext.engine.ports import CheckpointSupport
 from jupyter_exec_ext.errors import CheckpointFailed, CheckpointUnsupported, KernelStartFailed
 from jupyter_exec_ext.forkserver.frozen_kernel import FrozenKernelListener
-from jupyter_exec_ext.isolation.sandbox.kernel_succession import HOLD_SIGNAL
+from jupyter_exec_ext.isolation.sandbox.kernel_removal import PLACEHOLDER_SIGNAL
 from jupyter_exec_ext.models import ExecutionRequest, ExecutionState, SessionRequest
 from tests.support.full import scaled
 from tests.support.session_processes import ends, marked, outside, runs
@@ -99,7 +99,7 @@ async def test_a_kernel_that_does_not_hold_its_place_is_killed_all_the_same(engi
     session_id = await new_session(engine, "x = 1")
     checkpoint = await engine.checkpoints.create(ME, session_id)
     old = await kernel_of(engine, session_id)
-    await printed(engine, session_id, f"import signal; signal.signal({HOLD_SIGNAL}, signal.SIG_IGN); x = 2")
+    await printed(engine, session_id, f"import signal; signal.signal({PLACEHOLDER_SIGNAL}, signal.SIG_IGN); x = 2")
     for _ in range(2):
         await engine.checkpoints.restore(ME, session_id, checkpoint.id)
         assert await printed(engine, session_id, "print(x)") == "1"
@@ -145,7 +145,7 @@ async def test_a_kernel_that_only_pretends_to_hold_its_place_is_killed(engine: E
     session_id = await new_session(engine)
     checkpoint = await engine.checkpoints.create(ME, session_id)
     old = await kernel_of(engine, session_id)
-    await printed(engine, session_id, _PRETEND.format(signal=HOLD_SIGNAL))
+    await printed(engine, session_id, _PRETEND.format(signal=PLACEHOLDER_SIGNAL))
     assert _command(old)[0].startswith("sleep")
     await engine.checkpoints.restore(ME, session_id, checkpoint.id)
     assert not runs(old)
@@ -162,7 +162,7 @@ ctypes.memmove(int(fields[45]), b"sleep" + bytes(20), 20)
 
 async def test_a_process_of_another_list_is_no_checkpoint(engine: ExecEngine) -> None:
     session_id = await new_session(engine)
-    path = (await checkpoint_access_of(engine, session_id)).path.with_name("other")
+    path = (await checkpoint_support_of(engine, session_id)).path.with_name("other")
     listener = FrozenKernelListener(path)
     with socket.socket(socket.AF_UNIX) as outside_of_it:
         outside_of_it.connect(str(path))
@@ -172,7 +172,7 @@ async def test_a_process_of_another_list_is_no_checkpoint(engine: ExecEngine) ->
     listener.close()
 
 
-async def checkpoint_access_of(engine: ExecEngine, session_id: str) -> CheckpointAccess:
+async def checkpoint_support_of(engine: ExecEngine, session_id: str) -> CheckpointSupport:
     kernel = engine._registry.sessions[session_id].kernel.kernel
     assert kernel is not None and kernel.traits.checkpoints is not None
     return kernel.traits.checkpoints

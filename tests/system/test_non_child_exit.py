@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from jupyter_exec_ext.system.orphan_exit import exit_code_of
+from jupyter_exec_ext.system.non_child_exit import exit_code_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="Linux alone has descriptors of processes")

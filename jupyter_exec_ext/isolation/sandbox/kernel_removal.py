@@ -1,7 +1,7 @@
-"""Succession of kernels in one sandbox: a process inside, forked from a checkpoint, takes the place of the kernel.
+"""Removal of the kernel from a sandbox that stays, so that a process forked from a checkpoint can be its kernel.
 
-A sandbox ends with its first process, which is the kernel that it was made for. So that one becomes a program that does
-nothing, at a signal for which a checkpoint has set a handler. Everything else inside ends.
+A sandbox ends with its first process, which is the kernel that it was made for. So that one becomes a placeholder: a
+program that sleeps. It does so at a signal for which a checkpoint has set a handler. Everything else inside ends.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from pathlib import Path
 
 from .sandbox_process import SandboxProcess
 
-#: At this signal, the first process of a sandbox holds its place: one of those that no library uses.
-HOLD_SIGNAL = signal.SIGRTMIN + 13 if sys.platform == "linux" else 0
-_HOLD_SECONDS, _POLL_SECONDS = 1.0, 0.001
+#: At this signal, which no library uses, the first process of a sandbox becomes the placeholder.
+PLACEHOLDER_SIGNAL = signal.SIGRTMIN + 13 if sys.platform == "linux" else 0
+_PLACEHOLDER_SECONDS, _POLL_SECONDS = 1.0, 0.001
 # A process may fork between being found and being killed; a few rounds outrun that.
 _MAX_ROUNDS, _ROUND_SECONDS = 50, 0.01
 
 
-def end_kernel(sandbox: SandboxProcess, spared: Collection[int]) -> None:
+def end_kernel(sandbox: SandboxProcess, spared_pids: Collection[int]) -> None:
     """End the kernel of a sandbox and all that it has started, and keep the sandbox. Blocks for about a second at most.
 
     Parameters
     ----------
     sandbox : SandboxProcess
         The sandbox.
-    spared : collection of int
+    spared_pids : collection of int
         Processes inside that go on.
 
     Raises
@@ -38,16 +38,16 @@ def end_kernel(sandbox: SandboxProcess, spared: Collection[int]) -> None:
     RuntimeError
         If others go on as well: they fork more quickly than they can be ended.
     """
-    first = sandbox.first_pid
-    if sandbox.successor is None and first is not None and not _holds_place(first):
+    first = sandbox.original_kernel_pid
+    if sandbox.successor is None and first is not None and not _turn_into_placeholder(first):
         # Its code may have set another handler, or never get to it. A stopped init does not notice the end of the
         # process, and so keeps the sandbox; but then no process that has lost its parent is ever removed from the list.
-        sandbox.stop_init()
+        sandbox.suspend_init()
         with suppress(ProcessLookupError):
             os.kill(first, signal.SIGKILL)
-    kept = {first, sandbox.init_pid, *spared}
+    staying = {first, sandbox.init_pid, *spared_pids}
     for _ in range(_MAX_ROUNDS):
-        others = [pid for pid in _processes_inside(sandbox) if pid not in kept]
+        others = [pid for pid in _processes_inside(sandbox) if pid not in staying]
         if not others:
             return
         for pid in others:
@@ -56,12 +56,12 @@ def end_kernel(sandbox: SandboxProcess, spared: Collection[int]) -> None:
     raise RuntimeError("processes in the sandbox could not be ended")
 
 
-def _holds_place(pid: int) -> bool:
-    """Tell the first process to hold its place, and return whether it does so."""
-    give_up_at = time.monotonic() + _HOLD_SECONDS
+def _turn_into_placeholder(pid: int) -> bool:
+    """Tell the first process to become the placeholder, and return whether it did."""
+    give_up_at = time.monotonic() + _PLACEHOLDER_SECONDS
     with suppress(OSError):  # it has ended, and the sandbox with it
         program = os.readlink(f"/proc/{pid}/exe")
-        os.kill(pid, HOLD_SIGNAL)
+        os.kill(pid, PLACEHOLDER_SIGNAL)
         os.kill(pid, signal.SIGCONT)
         while time.monotonic() < give_up_at:
             if os.readlink(f"/proc/{pid}/exe") != program:
@@ -72,7 +72,7 @@ def _holds_place(pid: int) -> bool:
 
 
 def _processes_inside(sandbox: SandboxProcess) -> Iterator[int]:
-    """Yield the living processes in the sandbox's own list of processes."""
+    """Yield the living processes in the sandbox's process namespace."""
     with suppress(OSError):  # it has ended
         namespace = os.stat(f"/proc/{sandbox.init_pid}/ns/pid")
         for entry in os.listdir("/proc"):

@@ -1,4 +1,4 @@
-"""Access to the checkpoints of a kernel, by its provisioner: sockets that the server and the kernel see."""
+"""Support of checkpoints by a kernel, as its provisioner has it: sockets that the server and the kernel see."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 from jupyter_client.manager import KernelManager
 
-from ..ports import CheckpointAccess
+from ..ports import CheckpointSupport
 from .provisioners import ISOLATABLE, provisioner_name
 
 _NAME = "chkpt"
 
 
-def checkpoint_access(manager: KernelManager) -> CheckpointAccess | None:
+def find_checkpoint_support(manager: KernelManager) -> CheckpointSupport | None:
     """Return how the server gets checkpoints of a manager's kernel; None if there can be none."""
     if sys.platform != "linux":
         return None
@@ -22,10 +22,10 @@ def checkpoint_access(manager: KernelManager) -> CheckpointAccess | None:
     new_output, shared = getattr(provisioner, "new_output", None), getattr(provisioner, "shared_directory", None)
     if new_output is not None and shared is not None:
         directory, inside = shared
-        return CheckpointAccess(directory / _NAME, f"{inside}/{_NAME}", provisioner.hold_signal, new_output)
+        return CheckpointSupport(directory / _NAME, f"{inside}/{_NAME}", provisioner.placeholder_signal, new_output)
     spec = manager.kernel_spec
     if provisioner_name(None if spec is None else spec.metadata) not in ISOLATABLE:
         return None
     stem = Path(manager.connection_file).with_suffix("")
     path = stem.with_name(f"{stem.name}-{_NAME}")  # no longer than the kernel's own sockets: see `unix_transport`
-    return CheckpointAccess(path, str(path))
+    return CheckpointSupport(path, str(path))

@@ -1,4 +1,4 @@
-"""Room for checkpoints: limits of the server and of policies, and deletion of automatic ones to keep them."""
+"""Quota of checkpoints: checks the limits of the server and of policies, and deletes automatic ones to keep them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from .session_checkpoints import SessionCheckpoints
 _END_SECONDS = 1.0
 
 
-class CheckpointRoom:
-    """Places for the checkpoints of one engine's sessions.
+class CheckpointQuota:
+    """Quota for the checkpoints of one engine's sessions.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ class CheckpointRoom:
     of_sessions : mapping
         The checkpoints, by the ids of their sessions.
     measure : callable
-        Measures the memory of the sessions of chosen owners: see `SessionService.memory_by_owner`.
+        Measures the memory of the sessions of chosen owners: see `SessionService.measure_session_memory`.
     """
 
     def __init__(
@@ -50,9 +50,9 @@ class CheckpointRoom:
         self._of_sessions = of_sessions
         self._measure = measure
         # Checkpoints that are being made, by the owners of their sessions.
-        self._coming: list[str] = []
+        self._reserved_by: list[str] = []
 
-    async def make_memory_room(self, caller: Caller, owner: str) -> None:
+    async def evict_for_memory(self, caller: Caller, owner: str) -> None:
         """Check the memory that policies allow; the oldest automatic ones of an owner go if they have to.
 
         Raises
@@ -87,8 +87,8 @@ class CheckpointRoom:
         return self._of_sessions[checkpoint.session_id].pid(checkpoint.id)
 
     @contextmanager
-    def place(self, caller: Caller, owner: str) -> Iterator[None]:
-        """Hold a place while a checkpoint is being made; the oldest automatic ones of its owner go if they have to.
+    def reserve_slot(self, caller: Caller, owner: str) -> Iterator[None]:
+        """Reserve a slot while a checkpoint is being made; the oldest automatic ones of its owner go if they have to.
 
         Parameters
         ----------
@@ -102,18 +102,18 @@ class CheckpointRoom:
         TooManyCheckpoints, PolicyLimitReached, PolicyDenied
             If there is no room, even without the automatic ones.
         """
-        self._make_room(caller, owner)
-        # Counted at once: requests that come meanwhile must not get the same place.
-        self._coming.append(owner)
+        self._evict_for_slot(caller, owner)
+        # Counted at once: requests that come meanwhile must not get the same slot.
+        self._reserved_by.append(owner)
         try:
             yield
         finally:
-            self._coming.remove(owner)
+            self._reserved_by.remove(owner)
 
-    def _make_room(self, caller: Caller, owner: str) -> None:
+    def _evict_for_slot(self, caller: Caller, owner: str) -> None:
         for checkpoints in self._of_sessions.values():
             checkpoints.remove_ended()
-        owners = [one.owner for one in self._of_sessions.values() for _ in one.records] + self._coming
+        owners = [one.owner for one in self._of_sessions.values() for _ in one.records] + self._reserved_by
         automatic = self._automatic_of(owner)
         for number in range(len(automatic) + 1):
             try:
@@ -149,7 +149,7 @@ class CheckpointRoom:
             )
         self._check(caller, ())
 
-    def keep_newest(self, checkpoints: SessionCheckpoints) -> None:
+    def evict_old_automatic(self, checkpoints: SessionCheckpoints) -> None:
         """Delete a session's oldest automatic checkpoints beyond `max_automatic_checkpoints`."""
         self._delete(checkpoints.automatic[: -self._settings.max_automatic_checkpoints])
 
@@ -164,4 +164,4 @@ class CheckpointRoom:
             if checkpoints is not None:  # its session may have ended meanwhile
                 with suppress(CheckpointNotFound):
                     checkpoints.delete(checkpoint.id)
-                    self._journal.deleted(checkpoint.session_id, checkpoint.id, "")
+                    self._journal.audit_deletion(checkpoint.session_id, checkpoint.id, "")

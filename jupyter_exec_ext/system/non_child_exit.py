@@ -33,15 +33,15 @@ def exit_code_of(pid: int, pidfd: int) -> int | None:
     pidfd : int
         Descriptor of it, opened while it lived.
     """
-    status = _collected_status(pidfd)
+    status = _read_reaped_status(pidfd)
     if status is None:
-        status = _waiting_status(pid)
+        status = _read_zombie_status(pid)
     if status is None:
-        status = _collected_status(pidfd)  # its parent may have asked meanwhile
+        status = _read_reaped_status(pidfd)  # its parent may have asked meanwhile
     return None if status is None else os.waitstatus_to_exitcode(status)
 
 
-def _waiting_status(pid: int) -> int | None:
+def _read_zombie_status(pid: int) -> int | None:
     with suppress(OSError, ValueError, IndexError):
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         if fields[_STATE] == "Z":
@@ -49,7 +49,7 @@ def _waiting_status(pid: int) -> int | None:
     return None
 
 
-def _collected_status(pidfd: int) -> int | None:
+def _read_reaped_status(pidfd: int) -> int | None:
     if sys.platform != "linux":
         return None
     answer = bytearray(_INFO.pack(_WANTS_EXIT, *[0] * 13))
