@@ -41,6 +41,9 @@ _PLACEHOLDER_SECONDS = str(2**31 - 1)  # 68 years
 _last: list[int] = []
 #: Not empty if this program has taken the present objects from the garbage collector.
 _frozen_here: list[bool] = []
+# The base of all files. Not `io.IOBase`, whose check is a Python function: after many restores the stack is deep, and
+# where a call needs a further piece of it, Python maps and unmaps that memory each time. For all objects it took 2 s.
+_FILE: Any = io.IOBase.__base__
 # Files found at earlier checkpoints: `gc.get_objects` does not list frozen objects.
 _files: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -143,7 +146,7 @@ def _remove_filter() -> None:
 def _flush_files() -> None:
     """Write what open files have in memory: both processes have it after the fork, and would both write it."""
     for thing in gc.get_objects():
-        if issubclass(type(thing), io.IOBase):  # `isinstance` would ask the object itself, which may be anything
+        if issubclass(type(thing), _FILE):  # `isinstance` would ask the object itself, which may be anything
             with contextlib.suppress(TypeError):  # it cannot be remembered
                 _files.add(thing)
     for file in list(_files):
