@@ -295,7 +295,7 @@ PARTS = {
         _run_pytest(["tests/slurm"]),
     ),
     "checkpoints": Part(
-        "21 notebooks that are restored to earlier cells at random, 1,000 runs beside those of branches, and a long chain",
+        "21 notebooks restored to earlier cells at random, 1,000 runs beside those of branches, and a long chain",
         "10 min",
         _run_pytest(["tests/checkpoints"]),
     ),
