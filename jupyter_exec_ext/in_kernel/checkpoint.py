@@ -44,8 +44,9 @@ _frozen_here: list[bool] = []
 # The base of all files. Not `io.IOBase`, whose check is a Python function: after many restores the stack is deep, and
 # where a call needs a further piece of it, Python maps and unmaps that memory each time. For all objects it took 2 s.
 _FILE: Any = io.IOBase.__base__
-# Files found at earlier checkpoints: `gc.get_objects` does not list frozen objects.
+# Files found at earlier checkpoints, and paths that are open in another way, such as databases.
 _files: weakref.WeakSet[Any] = weakref.WeakSet()
+_paths_without_file: set[str] = set()
 
 
 def schedule_checkpoint(address: str, nonce: str, *, force: bool, placeholder_signal: int = 0) -> str:
@@ -145,13 +146,27 @@ def _remove_filter() -> None:
 
 def _flush_files() -> None:
     """Write what open files have in memory: both processes have it after the fork, and would both write it."""
-    for thing in gc.get_objects():
-        if issubclass(type(thing), _FILE):  # `isinstance` would ask the object itself, which may be anything
-            with contextlib.suppress(TypeError):  # it cannot be remembered
-                _files.add(thing)
+    if _unknown_paths():
+        # Only if it has to be: counting the references to all objects ends the sharing of their memory.
+        for thing in gc.get_objects():
+            if issubclass(type(thing), _FILE):  # `isinstance` would ask the object itself, which may be anything
+                with contextlib.suppress(TypeError):  # it cannot be remembered
+                    _files.add(thing)
+        _paths_without_file.update(_unknown_paths())
     for file in list(_files):
         with contextlib.suppress(Exception):  # what it writes to may be anything
             file.flush()
+
+
+def _unknown_paths() -> set[str]:
+    """Return the paths that are open for writing, as far as no file object is known to have them."""
+    known = set()
+    for file in list(_files):
+        with contextlib.suppress(Exception):  # it is closed, or has no descriptor
+            known.add(file.fileno())
+    opened = frozen_process.open_files()
+    written = {descriptor for descriptor, (_, flags, _) in opened.items() if flags & os.O_ACCMODE != os.O_RDONLY}
+    return {opened[descriptor][0] for descriptor in written - known} - _paths_without_file
 
 
 def _await_child(address: str, nonce: str, intermediate: int, read_end: int) -> None:

@@ -114,6 +114,24 @@ async def test_files_open_files_and_the_directory_are_as_they_were(engine: ExecE
     assert [file.path for file in execution.files] == ["d/log"]  # what came back is no change of the run
 
 
+async def test_what_files_have_in_memory_is_written_once(engine: ExecEngine, tmp_path: Path) -> None:
+    # Outside of the working directory, so that the files are not restored.
+    session_id = await new_session(engine, f"import os; os.chdir({str(tmp_path)!r}); f = open('log', 'w')")
+    await printed(engine, session_id, "f.write('one ')")
+    first = await engine.checkpoints.create(ME, session_id)
+    assert (tmp_path / "log").read_text() == "one "
+    # One more file, and another one with the same path and descriptor.
+    await printed(engine, session_id, "g = open('other', 'w'); g.write('two '); f.close(); f = open('log', 'a')")
+    await printed(engine, session_id, "f.write('three ')")
+    await engine.checkpoints.create(ME, session_id)
+    assert [(tmp_path / name).read_text() for name in ("log", "other")] == ["one three ", "two "]
+    await engine.checkpoints.restore(ME, session_id, first.id)
+    await printed(engine, session_id, "h = open('last', 'w'); h.write('four ')")
+    await engine.checkpoints.create(ME, session_id)
+    await printed(engine, session_id, "f.close(); h.close()")
+    assert [(tmp_path / name).read_text() for name in ("log", "other", "last")] == ["one three ", "two ", "four "]
+
+
 async def test_branches_have_the_state_and_share_nothing_afterwards(engine: ExecEngine) -> None:
     session_id = await new_session(engine, "x = 1; f = open('log', 'w'); f.write('of all '); f.flush()")
     branches = await engine.checkpoints.branch(ME, session_id, count=3)
