@@ -174,6 +174,12 @@ class RunTranslator:
         """True if the kernel says that it did not run the code, because an earlier request failed."""
         return self._status in ("aborted", "abort")
 
+    @property
+    def was_interrupted(self) -> bool:
+        """True if the code ended with a `KeyboardInterrupt`. A second one prevents that IPython publishes the first."""
+        replied = [event for event in self._late if isinstance(event, ErrorEvent)]
+        return any(error.name == "KeyboardInterrupt" for error in ([self.error] if self.error else replied))
+
     def feed(self, message: KernelMessage) -> OutputEvent | None:
         """Take in one message with our id as its parent; return the output event it stands for, if any."""
         kind = message.msg_type

@@ -34,6 +34,8 @@ _INTERRUPT_SECONDS = 2.0  # a provisioner's interrupt may never return
 _START_WAIT_SECONDS = 0.5  # then an interrupt is sent, although the kernel has not reported that it runs the code
 _EARLY_SECONDS = 0.1  # so soon after the start of the code, an interrupt may have been lost
 _AGAIN_SECONDS = 0.2
+# Longer, since nothing follows if the code goes on: a second interrupt must not come while the first one is reported.
+_AGAIN_PLAIN_SECONDS = 1.0
 _AFTER_IDLE = "output came after the kernel had reported idle; later output is shown with the next execution"
 
 
@@ -120,11 +122,13 @@ class KernelRun:
         self._feed(RunInput.KILL if cause.at_once else RunInput.STOP)
 
     async def interrupt(self) -> None:
-        """Ask the code to stop, once, with no more consequences than that."""
+        """Ask the code to stop, with no more consequences than that."""
         await self._until_started()
         if self.states.can_be_interrupted:
+            is_early = self._is_early()
             self._feed(RunInput.INTERRUPT)
             await self._interrupt_kernel()
+            await self._repeat_interrupt(is_early, _AGAIN_PLAIN_SECONDS)
 
     def answer_input(self, value: str) -> None:
         """Answer a pending ``input()``.
@@ -261,14 +265,23 @@ class KernelRun:
     async def _interrupt_and_wait(self) -> None:
         """Interrupt the code and wait for its end, or until its grace period is over."""
         await self._until_started()
-        is_early = self._started_at is not None and self._loop.time() - self._started_at < _EARLY_SECONDS
+        is_early = self._is_early()
         await self._try_interrupt()
-        # Between reporting that it runs the code and running it, a kernel loses an interrupt.
-        if is_early and not await self._until(self._is_over_or_killed, _AGAIN_SECONDS):
-            await self._try_interrupt()
+        await self._repeat_interrupt(is_early, _AGAIN_SECONDS)
         if not await self._until(self._is_over_or_killed, self._grace):
             self._note_time_up()
             await self._until(self._is_over_or_killed)
+
+    def _is_early(self) -> bool:
+        return self._started_at is not None and self._loop.time() - self._started_at < _EARLY_SECONDS
+
+    async def _repeat_interrupt(self, is_early: bool, seconds: float) -> None:
+        """Repeat an early interrupt that has had no effect: a kernel loses one that comes just before the code.
+
+        Python itself notices one that comes just before a call that waits, such as `time.sleep`, only after that call.
+        """
+        if is_early and not await self._until(self._is_over_or_killed, seconds):
+            await self._try_interrupt()
 
     def _is_over_or_killed(self) -> bool:
         return self.states.end is not None or self.states.stop is Stop.KILLING
@@ -295,11 +308,11 @@ class KernelRun:
         state = self._translator.verdict()
         error, reason = self._translator.error, None
         has_reply = self.states.has_reply
-        is_interrupt = self.states.stop is Stop.INTERRUPTED and (error is None or error.name == "KeyboardInterrupt")
+        is_asked = self.states.stop is Stop.INTERRUPTED
         # With the interrupt between request and code, IPython ends the run without a reply.
-        if is_interrupt and (error is not None or not has_reply):
+        if is_asked and (self._translator.was_interrupted or (error is None and not has_reply)):
             state, reason = ExecutionState.INTERRUPTED, "interrupted"
-        elif is_interrupt:
+        elif is_asked and error is None:
             pass  # the code caught the interrupt, or had ended before it: its own state counts
         elif state is ExecutionState.CANCELLED:
             reason = "the kernel skipped it because an earlier request of another client failed"

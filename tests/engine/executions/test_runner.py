@@ -167,18 +167,24 @@ async def test_interrupt_that_waits_past_the_end_is_not_sent() -> None:
     assert kernel.interrupts == 0
 
 
-async def test_interrupt_lost_at_the_start_is_sent_again() -> None:
+@pytest.mark.parametrize("state", [ExecutionState.CANCELLED, ExecutionState.INTERRUPTED])
+async def test_interrupt_lost_at_the_start_is_sent_again(state: ExecutionState) -> None:
     run, connection, kernel = new_run([])
     running = asyncio.create_task(run.run("code", allow_input=False, timeout_seconds=None))
     await connection.sent.wait()
     run.on_message(KernelMessage("iopub", "execute_input", "msg-1", {"execution_count": 1}))
-    run.stop(StopCause(ExecutionState.CANCELLED, "cancelled"))
+    if state is ExecutionState.CANCELLED:
+        run.stop(StopCause(state, "cancelled"))
+    else:
+        await run.interrupt()
     while kernel.interrupts < 2:
         await asyncio.wait([running], timeout=0.01)
-    run.on_message(KernelMessage("shell", "execute_reply", "msg-1", {"status": "error", "execution_count": 1}))
+    # The second one came while the first was being reported: the error is in the reply alone.
+    reply = {"status": "error", "execution_count": 1, "ename": "KeyboardInterrupt", "evalue": "", "traceback": []}
+    run.on_message(KernelMessage("shell", "execute_reply", "msg-1", reply))
     run.on_message(status("idle"))
     verdict = await running
-    assert (verdict.state, verdict.preserved) == (ExecutionState.CANCELLED, True)
+    assert (verdict.state, verdict.preserved) == (state, True)
 
 
 async def test_exit_between_reply_and_idle_loses_session_state() -> None:
