@@ -29,9 +29,17 @@ THREAD = "import threading\nstop = threading.Event()\nthreading.Thread(target=st
 @pytest.fixture
 def kept(fresh: Any) -> Any:
     """A session of the test's own, whose kernel can have checkpoints."""
-    if fresh.record.isolation != "none":
+    if fresh.record.isolation not in ("none", "sandbox"):
         pytest.skip(f"no checkpoints of kernels with the isolation {fresh.record.isolation!r}")
     return fresh
+
+
+@pytest.fixture
+def unconfined(kept: Any) -> Any:
+    """A session of the test's own without a sandbox, with which checkpoints end."""
+    if kept.record.isolation != "none":
+        pytest.skip("checkpoints end with the sandbox")
+    return kept
 
 
 def seen(session: Any, expression: str) -> str:
@@ -156,14 +164,14 @@ def test_an_interrupt_and_a_time_limit_end_code_after_a_restore(kept: Any) -> No
     assert (result.state, result.session_state_preserved) == (ExecutionState.TIMEOUT, True)
 
 
-def test_restart_after_a_restore_clears_the_state_and_the_checkpoint_stays(kept: Any) -> None:
-    kept.run("state = 'kept'")
-    checkpoint = kept.checkpoint()
-    kept.restore(checkpoint)
-    kept.restart()
-    assert seen(kept, "'state' in globals()") == "False"
-    kept.restore(checkpoint)
-    assert seen(kept, "state") == "kept"
+def test_restart_after_a_restore_clears_the_state_and_the_checkpoint_stays(unconfined: Any) -> None:
+    unconfined.run("state = 'kept'")
+    checkpoint = unconfined.checkpoint()
+    unconfined.restore(checkpoint)
+    unconfined.restart()
+    assert seen(unconfined, "'state' in globals()") == "False"
+    unconfined.restore(checkpoint)
+    assert seen(unconfined, "state") == "kept"
 
 
 # --- the session's record ---
@@ -277,12 +285,12 @@ def test_while_code_runs_there_is_no_checkpoint_and_no_restore(kept: Any, action
 # --- branches ---
 
 
-def test_branches_begin_with_the_state_and_go_ways_of_their_own(kept: Any) -> None:
-    kept.run("path = ['trunk']; open('trunk.txt', 'w').close()")
-    branches = kept.branch(2)
+def test_branches_begin_with_the_state_and_go_ways_of_their_own(unconfined: Any) -> None:
+    unconfined.run("path = ['trunk']; open('trunk.txt', 'w').close()")
+    branches = unconfined.branch(2)
     try:
         for number, branch in enumerate(branches):
-            assert (branch.record.branch_of, branch.id != kept.id) == (kept.id, True)
+            assert (branch.record.branch_of, branch.id != unconfined.id) == (unconfined.id, True)
             branch.run(f"path.append({number}); open('branch.txt', 'w').close()")
             assert seen(branch, "path, sorted(__import__('os').listdir())") == (
                 f"['trunk', {number}] ['branch.txt', 'trunk.txt']"
@@ -290,8 +298,8 @@ def test_branches_begin_with_the_state_and_go_ways_of_their_own(kept: Any) -> No
     finally:
         for branch in branches:
             branch.close()
-    assert seen(kept, "path, __import__('os').listdir()") == "['trunk'] ['trunk.txt']"
-    assert list(kept.checkpoints()) == []
+    assert seen(unconfined, "path, __import__('os').listdir()") == "['trunk'] ['trunk.txt']"
+    assert list(unconfined.checkpoints()) == []
 
 
 # --- the end of checkpoints ---
@@ -388,23 +396,28 @@ def test_a_kernel_of_a_person_has_no_checkpoints(client: Any, host: Host) -> Non
         assert list(attached.checkpoints()) == []
 
 
-def test_an_isolated_kernel_has_no_checkpoints(fresh: Any) -> None:
-    if fresh.record.isolation == "none":
+def test_what_isolation_does_not_allow_is_refused_with_its_reason(fresh: Any) -> None:
+    isolation = fresh.record.isolation
+    if isolation == "none":
         pytest.skip("kernels of this host are not isolated")
-    with pytest.raises(CheckpointUnsupported, match=f"isolation '{fresh.record.isolation}'"):
-        fresh.checkpoint()
+    if isolation == "sandbox":
+        with pytest.raises(CheckpointUnsupported, match="no branches of a session in a sandbox"):
+            fresh.branch()
+    else:
+        with pytest.raises(CheckpointUnsupported, match=f"isolation '{isolation}'"):
+            fresh.checkpoint()
 
 
 # --- kernels that have died ---
 
 
 @pytest.mark.parametrize("end", ["os._exit(3)", "os.kill(os.getpid(), signal.SIGKILL)"])
-def test_a_session_whose_kernel_has_died_goes_back_to_its_checkpoint(kept: Any, end: str) -> None:
-    kept.run("import os, signal; state = 'kept'")
-    checkpoint = kept.checkpoint()
-    kept.run("state = 'changed'")
-    assert kept.run(end).state is ExecutionState.KERNEL_DIED
-    kept.restore(checkpoint)
-    result = kept.run("print(state)")
+def test_a_session_whose_kernel_has_died_goes_back_to_its_checkpoint(unconfined: Any, end: str) -> None:
+    unconfined.run("import os, signal; state = 'kept'")
+    checkpoint = unconfined.checkpoint()
+    unconfined.run("state = 'changed'")
+    assert unconfined.run(end).state is ExecutionState.KERNEL_DIED
+    unconfined.restore(checkpoint)
+    result = unconfined.run("print(state)")
     assert (result.stdout, result.session_state_lost) == ("kept\n", None)
-    assert [one.id for one in kept.checkpoints()] == [checkpoint.id]
+    assert [one.id for one in unconfined.checkpoints()] == [checkpoint.id]
