@@ -66,6 +66,7 @@ def record_everything(store: ExecStore) -> None:
     audit.record("session", "checkpointed", "me", "ses_1", **made)
     audit.record("session", "checkpoint_deleted", "", "ses_1", checkpoint="chk_1")
     audit.record("session", "checkpoint_expired", "", "ses_1", checkpoint="chk_1")
+    audit.record("session", "checkpoint_lost", "", "ses_1", checkpoint="chk_1")
     audit.record("session", "restore_asked", "me", "ses_1", checkpoint="chk_1")
     audit.record("session", "branch_asked", "me", "ses_1", checkpoint="chk_1", count=2)
     audit.record("execution", "cancel_asked", "me", "exe_1", session_id="ses_1")
@@ -98,7 +99,7 @@ async def test_every_record_is_emitted_by_its_schema_once_it_is_committed(store:
     await settled(store)
     emitted = [json.loads(line) for line in handler.lines]
     found = chain(tmp_path)
-    assert len(found) == 21
+    assert len(found) == 22
     assert [(e["seq"], e["digest"], e["action"]) for e in emitted] == [(r.seq, r.digest, r.action) for r in found]
     assert [e["__schema__"] for e in emitted] == [schema_id(r.kind) for r in found]
     assert all(e["at"].endswith("Z") for e in emitted)

@@ -57,6 +57,10 @@ class CheckpointJournal:
         """Record in the audit trail that a checkpoint was not used for too long."""
         self._audit.record("session", "checkpoint_expired", "", checkpoint.session_id, checkpoint=checkpoint.id)
 
+    def audit_loss(self, checkpoint: Checkpoint) -> None:
+        """Record in the audit trail that the process of a checkpoint has ended, which nobody asked for."""
+        self._audit.record("session", "checkpoint_lost", "", checkpoint.session_id, checkpoint=checkpoint.id)
+
     def publish_deleted(self, checkpoint: Checkpoint, owner: str) -> None:
         """Publish that a live session has a checkpoint less, whatever has ended it."""
         self._publish(CHECKPOINT_DELETED, owner, checkpoint)

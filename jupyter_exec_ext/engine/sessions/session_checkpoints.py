@@ -94,8 +94,10 @@ class SessionCheckpoints:
 
     def remove_ended(self) -> None:
         """Delete the checkpoints whose processes have ended."""
-        for checkpoint_id in [key for key, kept in self._kept.items() if kept.frozen.is_gone]:
-            self._drop(checkpoint_id)
+        for kept in [kept for kept in self._kept.values() if kept.frozen.is_gone]:
+            self._drop(kept.record.id)
+            if not self._live.is_closing:
+                self._journal.audit_loss(kept.record)
             self._forget_if_last()
 
     def pids(self) -> list[int]:

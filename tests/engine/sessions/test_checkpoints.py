@@ -25,6 +25,7 @@ from jupyter_exec_ext.errors import (
     TooManySessions,
 )
 from jupyter_exec_ext.models import Execution, ExecutionRequest, ExecutionState, SessionRequest
+from tests.support.audit_records import audit_records
 from tests.support.session_processes import ends, marked, runs
 from tests.support.waiting import until
 
@@ -303,6 +304,8 @@ async def test_a_lost_checkpoint_leaves_the_session_as_it_is(engine: ExecEngine)
     assert await printed(engine, session_id, "print(x)") == "5"
     assert await engine.checkpoints.list(ME, session_id) == []
     assert await asyncio.to_thread(ends, pid, within_seconds=5)
+    lost = [record for record in await audit_records(engine) if record["action"] == "checkpoint_lost"]
+    assert [record["data"]["checkpoint"] for record in lost] == [checkpoint.id]
 
 
 async def test_a_process_that_does_not_begin_is_killed_and_the_kernel_unharmed(engine: ExecEngine) -> None:

@@ -26,6 +26,7 @@ from jupyter_exec_ext.errors import InvalidRequest, PolicyDenied
 from jupyter_exec_ext.models import ExecutionRequest, SecretRequest, Session, SessionRequest, TokenRequest
 from tests.isolation.network.servers import Seen, listen, make_application, start
 from tests.isolation.network.test_proxy_programs import make_wheel
+from tests.support.audit_records import audit_records
 from tests.support.full import scaled
 from tests.support.waiting import until
 
@@ -155,7 +156,7 @@ async def test_code_uses_the_value_and_finds_it_nowhere(
     kernels = _processes_of(session)
     store = Path(using.engine._store.directory)  # type: ignore[attr-defined]
     await until(lambda: len(using.engine.networks.describe(session.id, "sandbox").requests) >= min(_USES, 200))
-    records = await _audit_records(using.engine)
+    records = await audit_records(using.engine)
     places = {
         "kernel environment": b"".join(Path(f"/proc/{each.pid}/environ").read_bytes() for each in kernels),
         "kernel memory": b"".join(_memory_of(each.pid) for each in kernels),
@@ -173,13 +174,6 @@ async def test_code_uses_the_value_and_finds_it_nowhere(
     assert len(used) == _USES
     sizes = {name: len(text) for name, text in places.items()}
     print(f"used {_USES} of {_USES}; value found 0 times in {sizes}, {len(kernels)} processes")
-
-
-async def _audit_records(engine: ExecEngine) -> list[dict[str, Any]]:
-    rows = await engine._store._writer.run(  # type: ignore[attr-defined]
-        lambda db: db.execute("SELECT record FROM audit ORDER BY seq").fetchall()
-    )
-    return [json.loads(row["record"]) for row in rows]
 
 
 # Each sends the placeholder where it is not filled in. `n` numbers the attempts.
@@ -232,7 +226,7 @@ async def test_new_value_reaches_running_sessions_and_a_deleted_secret_is_no_lon
         f"Bearer {VALUE}",
         "Bearer another-value",
     ]
-    records = await _audit_records(using.engine)
+    records = await audit_records(using.engine)
     actions = [each["action"] for each in records if each["kind"] == "secret"]
     assert actions == ["set", "changed", "deleted"]
 
