@@ -25,12 +25,12 @@ from .concurrency import BackgroundTasks, WatchdogExpired, ends_within
 from .executions.live_execution import ExecutionHandle
 from .files.file_locator import FileLocator
 from .files.remote_files import RemoteFiles
-from .kernels.kernel_processes import MemoryMeter
 from .kernels.shared_resources import EngineResources
 from .kernels.warm_pool import KernelPool
 from .kernels.warm_pool_plan import PoolBounds
 from .ports import EventLog, FileLimits, KernelHost, MakeProxy, Store
 from .sessions.approval_service import ApprovalService
+from .sessions.checkpoint_maker import CheckpointMaker
 from .sessions.checkpoint_service import CheckpointService
 from .sessions.execution_history import ExecutionHistory
 from .sessions.execution_service import ExecutionService, OutputVerbs, idempotency_of
@@ -41,6 +41,7 @@ from .sessions.notebook_export import NotebookExport, NotebookExporter
 from .sessions.package_service import PackageService
 from .sessions.server_status import ServerStatus
 from .sessions.session_factory import SessionFactory
+from .sessions.session_memory import SessionMemory
 from .sessions.session_networks import SessionNetworks
 from .sessions.session_packages import SessionPackages
 from .sessions.session_registry import NamedSessions, SessionRegistry
@@ -112,7 +113,7 @@ class ExecEngine(EngineSettings):
             max_all_messages_bytes=self.max_all_messages_bytes,
         )
         limits = FileLimits(self.max_file_bytes or None, self.max_session_bytes or None, self.max_session_files or None)
-        self._local_files = local_files(settings, limits, store)
+        files = self._local_files = local_files(settings, limits, store)
         locator = FileLocator(self._local_files, RemoteFiles(self._registry, limits), host)
         store.on_forget(self._local_files.start_removal)
         self.pool = KernelPool(
@@ -146,19 +147,20 @@ class ExecEngine(EngineSettings):
             feed=self.feed,
             log=self.log,
         )
-        memory = MemoryMeter()
-        self.sessions = SessionService(
-            self._factory, self._registry, self.pool, store.sessions, store.audit, memory, self.log
+        memory = SessionMemory(self._registry)
+        maker = CheckpointMaker(
+            settings, self._registry, self._admission, memory, files, self.background, store.audit, self.feed, self.log
         )
-        self.status = ServerStatus(settings, self._registry, self.pool, memory, store.audit, self.log)
+        self.sessions = SessionService(
+            self._factory, self._registry, self.pool, store.sessions, store.audit, memory, maker, self.log
+        )
+        self.status = ServerStatus(settings, self._registry, self.pool, memory.meter, store.audit, self.log)
         self.approvals = ApprovalService(settings, store, self.sessions, self._registry, self.background)
         self._executions = ExecutionService(
             settings, store, self.sessions, self._registry, self._admission, self.approvals, self.feed
         )
         self.packages = PackageService(settings, host, packages, self.sessions, self._executions, store.audit)
-        self.checkpoints = CheckpointService(
-            settings, self.sessions, self._admission, self._local_files, self.background, store.audit, self.feed
-        )
+        self.checkpoints = CheckpointService(settings, self.sessions, maker, files, self.background)
         self.named = NamedSessions(self._registry)
         self.messages = KernelMessageService(self.sessions, self._registry, settings, store.audit)
         self.fresh = FreshRuns(self.sessions, self._executions, self.background)

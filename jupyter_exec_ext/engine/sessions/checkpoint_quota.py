@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from ...auth.caller import Caller
@@ -14,6 +14,7 @@ from ..kernels.kernel_processes import memory_bytes, wait_for_end
 from ..settings import EngineSettings
 from .checkpoint_journal import CheckpointJournal
 from .session_checkpoints import SessionCheckpoints
+from .session_memory import SessionMemory
 
 # A process that is killed gives its memory back within milliseconds.
 _END_SECONDS = 1.0
@@ -32,8 +33,8 @@ class CheckpointQuota:
         Gets the deletions.
     of_sessions : mapping
         The checkpoints, by the ids of their sessions.
-    measure : callable
-        Measures the memory of the sessions of chosen owners: see `SessionService.measure_session_memory`.
+    memory : SessionMemory
+        Measures the sessions.
     """
 
     def __init__(
@@ -42,13 +43,13 @@ class CheckpointQuota:
         admission: Admission,
         journal: CheckpointJournal,
         of_sessions: Mapping[str, SessionCheckpoints],
-        measure: Callable[[Callable[[str], bool]], Awaitable[Sequence[tuple[str, int]]]],
+        memory: SessionMemory,
     ) -> None:
         self._settings = settings
         self._admission = admission
         self._journal = journal
         self._of_sessions = of_sessions
-        self._measure = measure
+        self._memory = memory
         # Checkpoints that are being made, by the owners of their sessions.
         self._reserved_by: list[str] = []
 
@@ -81,7 +82,7 @@ class CheckpointQuota:
         self._admission.check_checkpoint_memory(caller, used)
 
     async def _used_by(self, caller: Caller) -> Sequence[tuple[str, int]]:
-        return await self._measure(lambda owner: any(bound.covers(owner) for bound in caller.bounds))
+        return await self._memory.measure_now(lambda owner: any(bound.covers(owner) for bound in caller.bounds))
 
     def _pid_of(self, checkpoint: Checkpoint) -> int:
         return self._of_sessions[checkpoint.session_id].pid(checkpoint.id)

@@ -5,26 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ...auth.caller import Caller
-from ...errors import CheckpointNotFound, CheckpointUnsupported, SessionEnded
+from ...errors import CheckpointNotFound, CheckpointUnsupported
 from ...models import Checkpoint, Session, SessionRequest
-from ...protocol.record_ids import new_id
 from ...system.marked_processes import MARK
-from ..access.caller_limits import Admission
-from ..change_feed import ChangeFeed
 from ..concurrency import BackgroundTasks
-from ..files.checkpoint_files import CheckpointFiles
 from ..kernels.kernel_processes import own_memory_bytes
 from ..kernels.restored_launch import RestoredLaunch
-from ..ports import AuditTrail, SessionFiles
+from ..ports import SessionFiles
 from ..settings import EngineSettings
-from .automatic_checkpoints import MAX_DELAY_SECONDS, AutomaticCheckpoints
-from .checkpoint_journal import CheckpointJournal
-from .checkpoint_quota import CheckpointQuota
+from .checkpoint_maker import CheckpointMaker
 from .live_session import LiveSession
 from .session_checkpoints import SessionCheckpoints
 from .session_factory import Branch
@@ -38,25 +31,15 @@ class CheckpointService:
         self,
         settings: EngineSettings,
         sessions: SessionService,
-        admission: Admission,
+        maker: CheckpointMaker,
         session_files: SessionFiles,
         background: BackgroundTasks,
-        audit: AuditTrail,
-        feed: ChangeFeed,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
+        self._maker = maker
         self._session_files = session_files
-        self._journal = CheckpointJournal(audit, feed)
         self._background = background
-        root = Path(settings.work_root).absolute() if settings.session_directories else None
-        self._files = CheckpointFiles(root, settings.max_checkpoint_file_bytes)
-        self._of_sessions: dict[str, SessionCheckpoints] = {}
-        self._quota = CheckpointQuota(
-            settings, admission, self._journal, self._of_sessions, sessions.measure_session_memory
-        )
-        sessions.checkpoint_pids = self.pids
-        sessions.check_automatic, sessions.start_automatic = self._quota.check_automatic, self._enable_automatic
 
     async def create(self, caller: Caller, session_id: str, name: str = "", *, force: bool = False) -> Checkpoint:
         """Make a checkpoint of a session.
@@ -88,71 +71,19 @@ class CheckpointService:
         CheckpointUnsupported, CheckpointHindered, CheckpointFailed
             If there can be none; see `SessionCheckpoints.make`.
         """
-        return await self._make(caller, await self._sessions.get_live(caller, session_id), name, force=force)
-
-    async def _make(
-        self,
-        caller: Caller,
-        live: LiveSession,
-        name: str,
-        *,
-        force: bool = False,
-        within_seconds: float | None = None,
-    ) -> Checkpoint:
-        owner = live.record.owner
-        await self._quota.evict_for_memory(caller, owner)
-        with self._quota.reserve_slot(caller, owner):
-            checkpoint_id = new_id("chk", self._settings.server_name)
-            checkpoints = self._checkpoints_of(live)
-            record = await checkpoints.make(checkpoint_id, name, force=force, within_seconds=within_seconds)
-        self._journal.record_creation(record, owner, caller.principal)
-        return record
-
-    def _enable_automatic(self, caller: Caller, live: LiveSession) -> None:
-        """Have a checkpoint made before each run of a session."""
-        automatic = AutomaticCheckpoints(live, partial(self._make_automatic, caller, live), self._sessions.log)
-        live.runner.before_run = automatic.before_run
-
-    async def _make_automatic(self, caller: Caller, live: LiveSession, name: str) -> None:
-        await self._make(caller, live, name, within_seconds=MAX_DELAY_SECONDS)
-        self._quota.evict_old_automatic(self._checkpoints_of(live))
-
-    def _checkpoints_of(self, live: LiveSession) -> SessionCheckpoints:
-        session_id = live.record.id
-        if session_id not in self._of_sessions:
-            if live.is_closing:
-                raise SessionEnded("the session is being shut down; create a new one")
-            checkpoints = SessionCheckpoints(
-                live,
-                self._settings.checkpoint_ttl_seconds,
-                self._journal,
-                self._files,
-                self._session_files,
-                self._background,
-            )
-            self._of_sessions[session_id] = checkpoints
-            live.on_end(lambda: self._forget(session_id))
-        return self._of_sessions[session_id]
-
-    def _forget(self, session_id: str) -> None:
-        self._of_sessions.pop(session_id).close()
-
-    def pids(self, session_id: str) -> Sequence[int]:
-        """Return the processes of a session's checkpoints."""
-        checkpoints = self._of_sessions.get(session_id)
-        return () if checkpoints is None else checkpoints.pids()
+        return await self._maker.make(caller, await self._sessions.get_live(caller, session_id), name, force=force)
 
     async def list(self, caller: Caller, session_id: str) -> Sequence[Checkpoint]:
         """Return a session's checkpoints, oldest first, with the memory that each takes; see `create`."""
-        checkpoints = self._checkpoints_of(await self._sessions.get_live(caller, session_id))
+        checkpoints = self._maker.checkpoints_of(await self._sessions.get_live(caller, session_id))
         memory = await asyncio.to_thread(lambda: {pid: own_memory_bytes(pid) for pid in checkpoints.pids()})
         return checkpoints.measured(memory)
 
     async def delete(self, caller: Caller, session_id: str, checkpoint_id: str) -> None:
         """Delete a checkpoint; raises `CheckpointNotFound`, and as `create`."""
-        checkpoints = self._checkpoints_of(await self._sessions.get_live(caller, session_id))
+        checkpoints = self._maker.checkpoints_of(await self._sessions.get_live(caller, session_id))
         checkpoints.delete(checkpoint_id)
-        self._journal.audit_deletion(session_id, checkpoint_id, caller.principal)
+        self._maker.journal.audit_deletion(session_id, checkpoint_id, caller.principal)
 
     async def branch(
         self,
@@ -195,14 +126,14 @@ class CheckpointService:
             If a kernel could not be made.
         """
         live = await self._sessions.get_live(caller, session_id)
-        checkpoints = self._checkpoints_of(live)
+        checkpoints = self._maker.checkpoints_of(live)
         if live.record.isolation != "none":
             raise CheckpointUnsupported(
                 "there are no branches of a session in a sandbox, where they would see each other's files and memory; "
                 "restore the session for each attempt, one after the other"
             )
         used = checkpoint_id or (await self.create(caller, session_id)).id
-        self._journal.audit_branch_request(session_id, used, count, caller.principal)
+        self._maker.journal.audit_branch_request(session_id, used, count, caller.principal)
         try:
             origin = checkpoints.get(used)
             work = [
@@ -218,7 +149,7 @@ class CheckpointService:
         if errors:
             await asyncio.gather(*(self._sessions.end(one.id, "another branch did not start") for one in sessions))
             raise errors[0]
-        self._journal.publish_branches(origin, sessions)
+        self._maker.journal.publish_branches(origin, sessions)
         return sessions
 
     async def _all_of(self, work: Sequence[Coroutine[Any, Any, Session]]) -> Sequence[Session | BaseException]:
@@ -245,7 +176,7 @@ class CheckpointService:
 
         def launch(branch_id: str) -> RestoredLaunch:
             root = Path(self._settings.work_root).absolute()
-            directories = (str(root / origin.id), str(root / branch_id)) if self._files.are_kept else None
+            directories = (str(root / origin.id), str(root / branch_id)) if self._maker.files.are_kept else None
             return checkpoints.branch_launch(
                 checkpoint_id, same_random=same_random, mark={MARK: branch_id}, directories=directories, to=branch_id
             )
@@ -294,6 +225,6 @@ class CheckpointService:
             If the kernel could not be made; the session's state is lost.
         """
         live = await self._sessions.get_live(caller, session_id)
-        self._journal.audit_restore_request(session_id, checkpoint_id, caller.principal)
-        await self._checkpoints_of(live).restore(checkpoint_id, same_random=same_random)
+        self._maker.journal.audit_restore_request(session_id, checkpoint_id, caller.principal)
+        await self._maker.checkpoints_of(live).restore(checkpoint_id, same_random=same_random)
         return live.record

@@ -13,6 +13,7 @@ from ...protocol.record_ids import parse_id
 from ..executions.live_execution import LiveExecution
 from ..ports import KernelFiles
 from .live_session import LiveSession
+from .session_checkpoints import SessionCheckpoints
 
 _TOUCH_SECONDS = 1.0  # cullers count in seconds
 
@@ -35,6 +36,8 @@ class SessionRegistry:
     ----------
     sessions : dict
         Live sessions by id. One that has ended stays until another is created, so that its record is at hand.
+    checkpoints : dict
+        Checkpoints of live sessions that have or had some, by the ids of the sessions.
     executions : dict
         Executions that have not ended, by id, each with its session.
     stopping : bool
@@ -48,6 +51,7 @@ class SessionRegistry:
     def __init__(self, server_name: str = "") -> None:
         self._server_name = server_name
         self.sessions: dict[str, LiveSession] = {}
+        self.checkpoints: dict[str, SessionCheckpoints] = {}
         self.executions: dict[str, tuple[LiveSession, LiveExecution]] = {}
         self.stopping = self.draining = False
         self.policy_problem = ""

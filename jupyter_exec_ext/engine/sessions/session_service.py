@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ...auth.caller import Caller
 from ...errors import Conflict, SessionNotFound, ShuttingDown
 from ...models import AUTO_CHECKPOINT_OFF, ExecutionState, Session, SessionRequest, SessionState, SessionUsage
-from ..kernels.kernel_processes import MemoryMeter, memory_bytes, sum_memory_bytes
 from ..kernels.warm_pool import KernelPool
 from ..ports import AuditTrail, SessionStore
+from .checkpoint_maker import CheckpointMaker
 from .live_session import LiveSession, ended_error
 from .session_factory import Branch, SessionFactory
+from .session_memory import SessionMemory
 from .session_registry import SessionRegistry
 from .usage_sampler import UsageSampler
 
@@ -32,7 +32,8 @@ class SessionService:
         pool: KernelPool,
         store: SessionStore,
         audit: AuditTrail,
-        memory: MemoryMeter,
+        memory: SessionMemory,
+        checkpoints: CheckpointMaker,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self._factory = factory
@@ -44,24 +45,20 @@ class SessionService:
         #: The engine's.
         self.log = log
         self._memory = memory
+        self._checkpoints = checkpoints
         self._usage = UsageSampler(registry)
-        #: Returns the processes of a session's checkpoints; set by their service.
-        self.checkpoint_pids: Callable[[str], Sequence[int]] = lambda session_id: ()
-        #: Checks that a caller may have automatic checkpoints, and starts those of a session; set by their service.
-        self.check_automatic: Callable[[Caller], None] = lambda caller: None
-        self.start_automatic: Callable[[Caller, LiveSession], None] = lambda caller, live: None
 
     async def create(
         self, caller: Caller, request: SessionRequest, setup_code: str | None = None, branch: Branch | None = None
     ) -> Session:
         """Start a session and wait until its kernel answers; see `ExecEngine.create_session`."""
         if is_automatic := request.auto_checkpoint != AUTO_CHECKPOINT_OFF:
-            self.check_automatic(caller)
+            self._checkpoints.check_automatic(caller)
         visible = () if request.kernel_id is None else await self.list(caller)
         plan = await self._factory.plan(caller, request, visible)
         live = self._factory.build(caller, request, plan, setup_code, branch)
         if is_automatic:
-            self.start_automatic(caller, live)
+            self._checkpoints.enable_automatic(caller, live)
         is_pooled = live.record.kernel_starts > 0
         self._usage.start()
         try:
@@ -91,7 +88,7 @@ class SessionService:
             for session in sorted(known.values(), key=lambda session: session.created_at)
             if caller.may_see(session.owner) and (ended or session.state is not SessionState.ENDED)
         ]
-        return await self._measured(found) if memory else found
+        return await self._memory.measured(found) if memory else found
 
     async def get(self, caller: Caller, session_id: str, *, memory: bool = False) -> Session:
         """Return a session, ended or not.
@@ -110,44 +107,12 @@ class SessionService:
             raise SessionNotFound(f"no session {session_id!r}; list the sessions to find its id")
         if live is None and record.state is not SessionState.ENDED:
             self._registry.require_own(session_id)  # several servers may share the store
-        return (await self._measured([record]))[0] if memory else record
+        return (await self._memory.measured([record]))[0] if memory else record
 
     async def usage(self, caller: Caller, session_id: str) -> SessionUsage:
         """Return what a session's kernel has used over the last hour, and its limits."""
         await self.get(caller, session_id)
         return await self._usage.usage(session_id)
-
-    async def _measured(self, sessions: Sequence[Session]) -> Sequence[Session]:
-        pids = self._registry.pids()
-        kept = {session.id: self.checkpoint_pids(session.id) for session in sessions}
-        # What is measured is kept for seconds. With each checkpoint more, all of them share their memory otherwise.
-        keys = {session.id: f"{session.id} {len(kept[session.id])}" for session in sessions if session.id in pids}
-        found = await self._memory.measure({key: pids[session_id] for session_id, key in keys.items()})
-        of_checkpoints = await asyncio.to_thread(lambda: {key: sum(map(memory_bytes, kept[key])) for key in kept})
-
-        def total(session_id: str) -> int | None:
-            own = found.get(keys.get(session_id, ""))
-            return None if own is None else own + of_checkpoints[session_id]
-
-        return [replace(session, memory_bytes=total(session.id)) for session in sessions]
-
-    async def measure_session_memory(self, is_wanted_owner: Callable[[str], bool]) -> Sequence[tuple[str, int]]:
-        """Measure sessions with their checkpoints, now; attached kernels are their users' and not measured.
-
-        Parameters
-        ----------
-        is_wanted_owner : callable
-            Returns whether the sessions of a principal are to be measured.
-
-        Returns
-        -------
-        sequence of (str, int)
-            The owner of each session, and the bytes that it takes.
-        """
-        sessions = [live for live in self._registry.sessions.values() if not live.record.attached]
-        found = [(live.record.owner, live.kernel.pid, self.checkpoint_pids(live.record.id)) for live in sessions]
-        wanted = [one for one in found if is_wanted_owner(one[0])]
-        return await asyncio.to_thread(lambda: [(owner, sum_memory_bytes(pid, kept)) for owner, pid, kept in wanted])
 
     async def get_live(self, caller: Caller, session_id: str) -> LiveSession:
         """Return a session that has not ended; raise `SessionNotFound` or `SessionEnded` if there is none."""

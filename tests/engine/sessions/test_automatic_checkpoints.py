@@ -74,7 +74,7 @@ async def test_a_session_without_it_has_none_and_no_hook(engine: ExecEngine) -> 
     session_id = (await engine.create_session(ME, SessionRequest())).id
     await ran(engine, session_id, "1")
     assert engine._registry.sessions[session_id].runner.before_run is None
-    assert session_id not in engine.checkpoints._of_sessions
+    assert session_id not in engine._registry.checkpoints
     assert (await engine.get_session(ME, session_id)).auto_checkpoint == "off"
 
 
@@ -121,7 +121,7 @@ async def test_one_that_takes_too_long_is_given_up_and_leaves_nothing(
 ) -> None:
     session_id = await watched_session(engine)
     await ran(engine, session_id, "x = 1")
-    files, end, calls = engine.checkpoints._files, asyncio.Event(), []
+    files, end, calls = engine.checkpoints._maker.files, asyncio.Event(), []
     keep = files.keep
 
     async def keep_slowly(*ids: str) -> None:
@@ -131,11 +131,11 @@ async def test_one_that_takes_too_long_is_given_up_and_leaves_nothing(
         await keep(*ids)
 
     monkeypatch.setattr(files, "keep", keep_slowly)
-    monkeypatch.setattr("jupyter_exec_ext.engine.sessions.checkpoint_service.MAX_DELAY_SECONDS", 0.5)
+    monkeypatch.setattr("jupyter_exec_ext.engine.sessions.checkpoint_maker.MAX_DELAY_SECONDS", 0.5)
     assert await printed(engine, session_id, "print(x)") == "1"
     assert "within 0.5 s" in await problem(engine, session_id)
     assert len(await kept(engine, session_id)) == 1
-    left_behind = engine.checkpoints._of_sessions[session_id]._left_behind
+    left_behind = engine._registry.checkpoints[session_id]._left_behind
     assert left_behind is not None
     creating = asyncio.ensure_future(engine.checkpoints.create(ME, session_id))
     await printed(engine, session_id, "print(x)")  # the checkpoint would be ready by now
@@ -224,7 +224,7 @@ async def test_memory_of_a_policy_is_kept_by_deleting_the_oldest_automatic_ones(
     assert await problem(engine, session_id) == ""
     before = {one.id for one in await engine.checkpoints.list(agent, session_id)}
     await run(engine, session_id, "x = b'y' * 64_000_000", agent)
-    ((_, used_bytes),) = await engine.sessions.measure_session_memory(agent.may_see)
+    ((_, used_bytes),) = await engine.sessions._memory.measure_now(agent.may_see)
     assert used_bytes < budget_bytes + 64_000_000  # the last run has come on top
     await run(engine, session_id, "x = b'y' * 310_000_000", agent)
     with pytest.raises(PolicyLimitReached, match=r"300000000 bytes of memory.*max_checkpoint_memory_bytes"):

@@ -51,7 +51,7 @@ async def new_session(engine: ExecEngine, code: str = "") -> str:
 
 
 def frozen_pids(engine: ExecEngine, session_id: str) -> list[int]:
-    return engine.checkpoints._of_sessions[session_id].pids()
+    return engine._registry.checkpoints[session_id].pids()
 
 
 async def test_a_session_goes_back_and_forth_between_its_checkpoints(engine: ExecEngine) -> None:
