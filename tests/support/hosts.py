@@ -32,6 +32,9 @@ MAX_SESSION_FILES = 400
 ISOLATION = os.environ.get("EXEC_TEST_ISOLATION", "none")
 # Whether they are forked, which saves a second of processor time for each; the full run starts them as usual.
 FORKED = os.environ.get("EXEC_TEST_FORKED", "0" if IS_FULL else "1") != "0"
+# Provisioner of the kernelspec `python3`, if it is not Jupyter's own. A server that is asked for Landlock would use a
+# sandbox where there is one.
+_PROVISIONER = "landlock-provisioner" if ISOLATION == "landlock" else "forkserver-provisioner" if FORKED else ""
 _START_SECONDS = 60.0
 
 # A server as it is where no JupyterLab is installed. Lab's extensions are more than half of what a start takes.
@@ -145,8 +148,8 @@ def running_host(
     port = port or free_port()
     root = home / "root"
     root.mkdir(parents=True, exist_ok=True)
-    if FORKED and not (home / "jupyter_data_dir" / "kernels" / "python3").exists():
-        add_kernelspec(home, "python3", "forkserver-provisioner")
+    if _PROVISIONER and not (home / "jupyter_data_dir" / "kernels" / "python3").exists():
+        add_kernelspec(home, "python3", _PROVISIONER)
     app = "KernelGatewayApp" if command is _GATEWAY else "ServerApp"
     arguments = [f"--{app}.port={port}", f"--{app}.ip=127.0.0.1", f"--{app}.base_url={base_url}"]
     arguments += common_options(options, max_output_bytes)
@@ -156,7 +159,9 @@ def running_host(
         arguments += ["--allow-root", "--no-browser", f"--ServerApp.root_dir={root}", "--ServerApp.port_retries=0"]
     log = home / f"{name}.log"
     own_env = {"JUPYTER_TOKEN": token, "KG_AUTH_TOKEN": token}
-    if FORKED:  # in a virtual environment Jupyter prefers the environment's own kernelspec to one in its data directory
+    if (
+        _PROVISIONER
+    ):  # in a virtual environment Jupyter prefers the environment's own kernelspec to one in its data directory
         own_env["JUPYTER_PATH"] = str(home / "jupyter_data_dir")
     with log.open("wb") as log_file:
         process = subprocess.Popen(
