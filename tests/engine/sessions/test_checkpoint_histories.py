@@ -51,7 +51,7 @@ CELLS = {
     "output": "[_ if isinstance(_, int) else 0, len(Out)]",
     "hang": "x += 100; hang()",
 }
-INTERRUPTED = "x += 1000; _ = open(f'begun{x}', 'a').write('.'); hang()"
+INTERRUPTED = "x += 1000; _ = 1; open(f'begun{x}', 'a').write('.'); hang()"
 DIE, RESTART = "os._exit(3)", "restart"
 PROBE = """\
 def read_all(place):
