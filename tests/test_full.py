@@ -125,8 +125,10 @@ def test_each_case_remains_in_one_place_per_commit() -> None:
 def test_figures_of_a_report_of_pytest_are_kept(tmp_path: Path) -> None:
     test = tmp_path / "test_it.py"
     test.write_text(
-        "import pytest\n"
+        "import pytest\nfrom hypothesis import given, strategies\n"
         "def test_one(record_property): record_property('cut', '20 of 20')\n"
+        "@given(strategies.integers())\n"
+        "def test_any(number): pass\n"
         "@pytest.mark.skip\n"
         "def test_two(): pass\n"
     )
@@ -134,5 +136,5 @@ def test_figures_of_a_report_of_pytest_are_kept(tmp_path: Path) -> None:
     options = [f"--rootdir={tmp_path}", f"--junitxml={report}", *REPORT_OPTIONS]
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:asyncio", *options, str(test)]
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
-    assert read_figures(report) == {"tests": 1, "skipped": 1, "cut": "20 of 20"}
+    assert read_figures(report) == {"tests": 2, "skipped": 1, "cut": "20 of 20"}
     assert read_figures(tmp_path / "none.xml") == {}

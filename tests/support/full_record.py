@@ -106,7 +106,9 @@ def read_figures(report: Path) -> dict[str, object]:
     suite = ElementTree.parse(report).getroot()[0]
     skipped = int(suite.attrib["skipped"])
     counts: dict[str, object] = {"tests": int(suite.attrib["tests"]) - skipped, "skipped": skipped or ""}
-    return counts | {each.attrib["name"]: each.attrib["value"] for each in suite.iter("property")}
+    # Hypothesis adds its statistics, as an encoded text.
+    said = {each.attrib["name"]: each.attrib["value"] for each in suite.iter("property")}
+    return counts | {name: value for name, value in said.items() if not name.startswith("hypothesis-")}
 
 
 def note_end(result: Result, seconds: float) -> None:
