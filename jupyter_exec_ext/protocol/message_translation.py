@@ -176,7 +176,7 @@ class RunTranslator:
 
     @property
     def was_interrupted(self) -> bool:
-        """True if the code ended with a `KeyboardInterrupt`. A second one prevents that IPython publishes the first."""
+        """True if the code ended with a `KeyboardInterrupt`. A second one keeps IPython from publishing the first."""
         replied = [event for event in self._late if isinstance(event, ErrorEvent)]
         return any(error.name == "KeyboardInterrupt" for error in ([self.error] if self.error else replied))
 

@@ -95,7 +95,7 @@ def _command(pid: int) -> list[str]:
     return psutil.Process(pid).cmdline()
 
 
-async def test_a_kernel_that_does_not_hold_its_place_is_killed_all_the_same(engine: ExecEngine) -> None:
+async def test_a_kernel_that_becomes_no_placeholder_is_killed_all_the_same(engine: ExecEngine) -> None:
     session_id = await new_session(engine, "x = 1")
     checkpoint = await engine.checkpoints.create(ME, session_id)
     old = await kernel_of(engine, session_id)
@@ -141,7 +141,7 @@ async def test_a_restore_whose_files_cannot_come_back_leaves_a_session_that_star
     assert await printed(engine, session_id, "print('x' in dir())") == "False"
 
 
-async def test_a_kernel_that_only_pretends_to_hold_its_place_is_killed(engine: ExecEngine) -> None:
+async def test_a_kernel_that_only_pretends_to_become_the_placeholder_is_killed(engine: ExecEngine) -> None:
     session_id = await new_session(engine)
     checkpoint = await engine.checkpoints.create(ME, session_id)
     old = await kernel_of(engine, session_id)
