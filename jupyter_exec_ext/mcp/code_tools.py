@@ -40,7 +40,6 @@ from .tool_call import Arguments, ToolCall, ToolResult, make_result
 
 #: Time between two reports of progress, which carry the last of what was printed.
 PROGRESS_SECONDS = 0.5
-_HEARTBEAT_SECONDS = 1.0
 _SHOWN_CHARACTERS = 300
 _MAX_LINKS = 20
 _DEFAULT_TIMEOUT_SECONDS = 60.0
@@ -290,7 +289,7 @@ async def _ask_in_session(call: ToolCall, run: Run) -> None:
 async def _report_progress(call: ToolCall, run: Run) -> None:
     began = reported = time.monotonic()
     printed = shown = ""
-    async for batch in follow(run.log, heartbeat_seconds=_HEARTBEAT_SECONDS):
+    async for batch in follow(run.log, heartbeat_seconds=PROGRESS_SECONDS):
         for entry in batch:
             if entry.type == StreamEvent.type:
                 printed = (printed + json.loads(entry.line)["text"])[-_SHOWN_CHARACTERS:]

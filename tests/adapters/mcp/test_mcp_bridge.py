@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -59,18 +60,28 @@ async def test_session_and_timeout_of_the_options_are_used_and_the_session_is_ke
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_questions_and_progress_reach_the_client(local_server: LocalJupyterServer, revision: str) -> None:
+async def test_questions_and_progress_reach_the_client(
+    local_server: LocalJupyterServer, revision: str, tmp_path: Path
+) -> None:
     printed: list[str] = []
+    has_progress = tmp_path / "has-progress"
 
     async def answer(context: Any, params: Any) -> ElicitResult:
         return ElicitResult(action="accept", content={"value": f"Ada, asked {params.message}"})
 
     async def note(progress: float, total: float | None, message: str | None) -> None:
         printed.append(str(message))
+        has_progress.touch()
 
     started = program(local_server, _PROGRAM)
     async with Client(started, mode=revision, elicitation_callback=answer) as agent:
-        code = "import time; print('begun', flush=True); time.sleep(1); print(input('name? '))"
+        code = f"""if True:
+            import os, time
+            print("begun", flush=True)
+            while not os.path.exists({str(has_progress)!r}):
+                time.sleep(0.02)
+            print(input("name? "))
+        """
         result: Any = await agent.call_tool("execute_code", {"code": code}, progress_callback=note)
     assert "Ada, asked name?" in result.content[0].text
     assert printed[0] == "begun\n"
