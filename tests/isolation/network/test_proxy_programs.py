@@ -97,6 +97,7 @@ async def test_installer_installs_through_a_tunnel(
     )
     assert code == 0, text
     assert (target / "demo_package.py").read_text() == "ANSWER = 42\n"
+    await world.record()
     assert {record.verdict for record in world.records} == {"allowed"}
 
 
@@ -122,6 +123,7 @@ async def test_private_index_gets_its_password_by_a_secret(
     code, text = await run(*command, NAME, env=environment(proxy, await world.trusted()))
     assert code == 0, text
     assert VALUE not in text and VALUE not in repr(world.records)
+    await world.record()
     assert {record.verdict for record in world.records} == {"allowed"}
 
 
@@ -152,6 +154,7 @@ async def test_packages_of_r_are_downloaded_as_install_packages_does(
         found.append((await run(*command, f"{url}/{name}", env=environment(proxy, str(authority))))[0] == 0)
     assert found == [False, True, True]  # a repository need not have the first, and R goes on
     assert all((target / name).read_bytes() == (contrib / name).read_bytes() for name in names[1:])
+    await world.record()
     assert {record.verdict for record in world.records} == {"allowed"}
 
 
