@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
+import psutil
 from ptyprocess import PtyProcess
 
 from jupyter_exec_ext import ExecClient
@@ -176,8 +177,10 @@ def record(directory: Path) -> Recording:
         shell.read_until("\n$ ")
         following.join(_WAIT_SECONDS)
     finally:
+        below = psutil.Process(server.process.pid).children(recursive=True)
         shell.close()
         server.close()
+        psutil.wait_procs(below, timeout=_WAIT_SECONDS)  # until then they write to the directory
     return Recording([(line.replace(port, _PORT), at) for line, at in server.lines()], shell.lines(), changes)
 
 
