@@ -1,6 +1,6 @@
 """Directories and devices that a policy grants to sandboxed kernels: how they are written, and what policies share.
 
-Pure: `isolation.common.granted_paths` checks them against the machine when a kernel starts.
+Pure: `isolation.common.grant_checks` checks them against the machine when a kernel starts.
 """
 
 from __future__ import annotations

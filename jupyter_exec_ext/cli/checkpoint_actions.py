@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from ..models import Checkpoint
-from ..protocol.checkpoint_parsing import MAX_BRANCHES
+from ..protocol.checkpoint_request_parsing import MAX_BRANCHES
 from ..protocol.records_json import to_json
 from ..protocol.view_json import view_to_json
 from .common_options import add_command, add_json_option, print_json

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from glob import glob
 
-from ..isolation.common.granted_paths import device_nodes
+from ..isolation.common.grant_checks import device_nodes
 from ..isolation.common.isolation_support import IsolationUnavailableError
 from ..isolation.common.visible_files import VisibleFilesError
 from ..isolation.sandbox.bubblewrap import NAMESPACES, NO_NETWORK, ready_tools

@@ -16,10 +16,10 @@ from ..errors import Forbidden, Gone, InvalidRequest, NotFound, UnexpectedAnswer
 from ..protocol.strict_json import dump_bytes, loads_strict
 from .answers import MAX_KEPT_BODY_BYTES, read_body
 from .callers import PoolCaller, require_runner
-from .directory import AcaName, Directory, McpClient, makes_mcp_session, server_in_mcp
 from .keeper import Keeper
 from .pool_server import AWAY, Server, ServerState
 from .router import PREFIX, NothingSent, Refused, Router, unreachable
+from .server_lookup import AcaName, McpClient, ServerLookup, makes_mcp_session, server_in_mcp
 from .server_tokens import ServerTokens
 from .sessions import TRY_NEXT, SessionRequests
 
@@ -35,16 +35,16 @@ class AcaAndMcpRequests:
 
     Parameters
     ----------
-    keeper, tokens, directory, router, sessions
+    keeper, tokens, lookup, router, sessions
         The parts of the pool.
     """
 
     def __init__(
-        self, keeper: Keeper, tokens: ServerTokens, directory: Directory, router: Router, sessions: SessionRequests
+        self, keeper: Keeper, tokens: ServerTokens, lookup: ServerLookup, router: Router, sessions: SessionRequests
     ) -> None:
         self._keeper = keeper
         self._tokens = tokens
-        self._directory = directory
+        self._lookup = lookup
         self._router = router
         self._sessions = sessions
         # Two first requests with one identifier must not make two sessions.
@@ -78,8 +78,8 @@ class AcaAndMcpRequests:
                 if isinstance(error, NothingSent) and not is_placed:  # it may come back with the session
                     raise unreachable(server) from None
                 self._keeper.note_failure(server.name)
-                if self._directory.aca_servers.get(name) == server.name:
-                    del self._directory.aca_servers[name]
+                if self._lookup.aca_servers.get(name) == server.name:
+                    del self._lookup.aca_servers[name]
                 if body is None:
                     raise error.error if isinstance(error, Refused) else unreachable(server) from None
                 tried.add(server.name)
@@ -100,8 +100,8 @@ class AcaAndMcpRequests:
                 reservation = await self._sessions.reserve(caller, request, tried)
                 reservation.done(is_kept=True)
                 server = reservation.server
-                self._directory.audit_placement(caller.principal, server.name, request.path)
-            self._directory.aca_servers[name] = server.name
+                self._lookup.audit_placement(caller.principal, server.name, request.path)
+            self._lookup.aca_servers[name] = server.name
             return server, is_placed
 
     def _known(self, name: AcaName) -> Server | None:
@@ -112,7 +112,7 @@ class AcaAndMcpRequests:
         ServerUnreachable
             If the server may come back.
         """
-        server = self._keeper.servers.get(self._directory.aca_servers.get(name, ""))
+        server = self._keeper.servers.get(self._lookup.aca_servers.get(name, ""))
         if server is not None and server.state is ServerState.UNREACHABLE:
             raise unreachable(server)
         return None if server is None or server.state in AWAY else server
@@ -165,7 +165,7 @@ class AcaAndMcpRequests:
         require_runner(caller)
         stream_id = request.headers.get(_SESSION_HEADER, "")
         body = await read_body(request) if request.method == "POST" else None
-        name = self._directory.mcp_streams.get(stream_id) if stream_id else None
+        name = self._lookup.mcp_streams.get(stream_id) if stream_id else None
         makes_session = False
         if name is None and body is not None:
             try:
@@ -175,7 +175,7 @@ class AcaAndMcpRequests:
             name, makes_session = server_in_mcp(message), makes_mcp_session(message)
         # A client with a lease has one session that it need not name, on one server. Others name theirs.
         client = McpClient(caller.principal, request.headers.get(_LEASE_HEADER, "").partition(";")[0])
-        server = self._keeper.servers.get(name or self._directory.mcp_homes.get(client, ""))
+        server = self._keeper.servers.get(name or self._lookup.mcp_homes.get(client, ""))
         if server is not None and server.state is ServerState.UNREACHABLE:
             raise unreachable(server)
         is_new = makes_session and not (name or client.lease)
@@ -187,19 +187,19 @@ class AcaAndMcpRequests:
 
         def note(status: int, headers: CIMultiDictProxy[str], server: Server = server) -> None:
             if _SESSION_HEADER in headers:
-                self._directory.mcp_streams[headers[_SESSION_HEADER]] = server.name
+                self._lookup.mcp_streams[headers[_SESSION_HEADER]] = server.name
 
         return await self._router.forward(request, server, secret, body=body, on_answer=note)
 
     async def _new_home(self, request: web.Request, client: McpClient, caller: PoolCaller) -> Server:
         """Return the server for MCP requests that name nothing: one where the caller has a session, or the best one."""
-        if client not in self._directory.mcp_homes:
+        if client not in self._lookup.mcp_homes:
             for server in self._sessions.answering():
                 if server.is_adopted and await self._tokens.has_token(server, caller):
-                    self._directory.mcp_homes[client] = server.name
+                    self._lookup.mcp_homes[client] = server.name
                     return server
         reservation = await self._sessions.reserve(caller, request)
         reservation.done(is_kept=False)
-        self._directory.mcp_homes[client] = reservation.server.name
-        self._directory.audit_placement(caller.principal, reservation.server.name, request.path)
+        self._lookup.mcp_homes[client] = reservation.server.name
+        self._lookup.audit_placement(caller.principal, reservation.server.name, request.path)
         return reservation.server

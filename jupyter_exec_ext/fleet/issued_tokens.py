@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..auth.new_token_rights import expiry_within, scopes_within
 from ..auth.token_format import new_token, parse_token
-from ..auth.token_rights import expiry_within, scopes_within
 from ..errors import Forbidden, InvalidRequest, TokenExpired, TokenNotFound, TokenRevoked
 from ..models import Grant, IssuedToken, StoredToken, Token, TokenRequest
 from ..protocol.records_json import seconds_of, utc_timestamp

@@ -19,9 +19,9 @@ from .placement import (
     plan_servers,
 )
 from .pool_server import Reservation, Server, ServerState
+from .pool_settings import ExecPool
 from .server_requests import ServerRequests
 from .server_watch import ServerWatch, pause
-from .settings import ExecPool
 from .waiting import WaitingQueue
 
 _STARTS_UNTIL_PAUSE = 3

@@ -19,21 +19,21 @@ from .aca_and_mcp import AcaAndMcpRequests
 from .approvals import Approvals
 from .callers import Callers, PoolCaller
 from .credential_watch import CredentialWatch
-from .directory import Directory, server_in
 from .fleet import Fleet
 from .issued_tokens import IssuedTokens
 from .keeper import Keeper
 from .metrics import PoolMetrics
 from .pool_server import Server
+from .pool_settings import ExecPool
 from .router import NothingSent, Router
 from .searches import Searches
 from .server_checks import check_servers
+from .server_lookup import ServerLookup, server_in
 from .server_requests import ServerRequests
 from .server_tokens import LIFE_SECONDS, ServerTokens
 from .server_watch import PROBE_SECONDS
 from .service import PoolService
 from .sessions import SessionRequests
-from .settings import ExecPool
 from .token_requests import TokenRequests
 
 _CONNECT_SECONDS = 2.0
@@ -119,9 +119,9 @@ class Pool:
             return not is_idle or server.answered_at < accepted_at + PROBE_SECONDS
 
         watch = CredentialWatch(callers, may_run, end_work, log)
-        directory, router = Directory(store.accepted, store.audit), Router(http, tokens.note_refused)
-        sessions = SessionRequests(settings, keeper, tokens, directory, router, watch, metrics)
-        others = AcaAndMcpRequests(keeper, tokens, directory, router, sessions)
+        lookup, router = ServerLookup(store.accepted, store.audit), Router(http, tokens.note_refused)
+        sessions = SessionRequests(settings, keeper, tokens, lookup, router, watch, metrics)
+        others = AcaAndMcpRequests(keeper, tokens, lookup, router, sessions)
         token_requests = TokenRequests(issued, requests, tokens, sessions, log)
         service = PoolService(
             keeper,

@@ -13,7 +13,7 @@ from jupyter_core.application import JupyterApp
 from ..errors import ExecError, Unavailable
 from .hub_fleet import HubFleet
 from .pool import Pool, make_ask_hub
-from .settings import ExecPool
+from .pool_settings import ExecPool
 
 _TOKEN_SECONDS = 86_400
 _RENEW_AGAIN_SECONDS = 60

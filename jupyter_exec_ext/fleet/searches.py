@@ -9,10 +9,10 @@ from urllib.parse import urlencode
 
 from ..errors import ExecutionNotFound, InvalidRequest
 from .callers import PoolCaller
-from .directory import server_in
 from .keeper import Keeper
 from .pool_server import Server
 from .router import NothingSent
+from .server_lookup import server_in
 from .server_tokens import ServerTokens
 from .sessions import SessionRequests
 

@@ -7,9 +7,9 @@ import asyncio
 from ..errors import PoliciesInvalid
 from .keeper import Keeper
 from .pool_server import AWAY
+from .pool_settings import ExecPool
 from .router import NothingSent
 from .server_requests import ServerRequests
-from .settings import ExecPool
 
 _AGAIN_SECONDS = 0.2
 

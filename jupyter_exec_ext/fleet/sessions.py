@@ -28,15 +28,15 @@ from ..protocol.strict_json import dumps
 from .answers import read_body
 from .callers import PoolCaller, require_runner
 from .credential_watch import CredentialWatch
-from .directory import Directory, RunKey, server_in
 from .keeper import Keeper
 from .lost_executions import answer_lost
 from .metrics import PoolMetrics
 from .pool_server import AWAY, Reservation, Server, ServerState
+from .pool_settings import ExecPool
 from .router import NothingSent, Refused, Router, unreachable
+from .server_lookup import RunKey, ServerLookup, server_in
 from .server_tokens import ServerTokens
 from .server_watch import PROBE_SECONDS
-from .settings import ExecPool
 
 #: Refusals of one server, after which another one is asked.
 TRY_NEXT = frozenset({"draining", "shutting_down", "out_of_resources", "too_many_sessions", "too_many_kernels"})
@@ -56,7 +56,7 @@ class SessionRequests:
         The servers.
     tokens : ServerTokens
         The callers' tokens there.
-    directory : Directory
+    lookup : ServerLookup
         Which server has what.
     router : Router
         Forwards requests.
@@ -76,7 +76,7 @@ class SessionRequests:
         settings: ExecPool,
         keeper: Keeper,
         tokens: ServerTokens,
-        directory: Directory,
+        lookup: ServerLookup,
         router: Router,
         watch: CredentialWatch,
         metrics: PoolMetrics,
@@ -84,7 +84,7 @@ class SessionRequests:
         self._settings = settings
         self._keeper = keeper
         self._tokens = tokens
-        self._directory = directory
+        self._lookup = lookup
         self._router = router
         self._watch = watch
         self._metrics = metrics
@@ -118,15 +118,15 @@ class SessionRequests:
         require_runner(caller)
         body = await read_body(request)
         key = RunKey(caller.principal, "", _idempotency_key(request))
-        async with self._directory.turn(key):
-            known = await self._directory.server_of_run(key)
+        async with self._lookup.turn(key):
+            known = await self._lookup.server_of_run(key)
             if known is None:
                 return await self.create_on_best_server(request, caller, body, key)
         server = self._keeper.servers.get(known)
         if server is not None and server.state not in AWAY:
             return await self._run(request, caller, server, key, body)
         self._require_lost(server)
-        lost = await self._directory.lost_run(key)
+        lost = await self._lookup.lost_run(key)
         assert lost is not None  # `server_of_run` has found it
         return answer_lost(request, lost)
 
@@ -141,7 +141,7 @@ class SessionRequests:
         server = self._keeper.servers.get(name)
         if server is None or server.state in AWAY:
             self._require_lost(server)
-            lost = await self._directory.lost_run(key)
+            lost = await self._lookup.lost_run(key)
             if lost is not None:
                 return answer_lost(request, lost)
             raise SessionEnded(f"the session has ended: its server {name} has ended or was given up; start another one")
@@ -164,7 +164,7 @@ class SessionRequests:
                 raise ExecutionNotFound(f"there is no execution {execution_id!r}")
             return await self.forward(request, caller, server)
         self._require_lost(server)
-        lost = await self._directory.lost_execution(execution_id)
+        lost = await self._lookup.lost_execution(execution_id)
         if lost is None or not caller.may_see(lost.principal):
             raise ExecutionNotFound(f"there is no execution {execution_id!r}")
         return answer_lost(request, lost)
@@ -200,11 +200,11 @@ class SessionRequests:
         is_new = False
         try:
             secret = await self._tokens.secret(server, caller)
-            is_new = self._directory.note_sent(key, server.name)
+            is_new = self._lookup.note_sent(key, server.name)
             return await self._router.forward(request, server, secret, body=body, on_answer=note)
         except NothingSent:
             if is_new:  # an earlier request with the same key may have been sent
-                self._directory.note_not_sent(key)
+                self._lookup.note_not_sent(key)
             raise unreachable(server) from None
 
     def _note_answer(
@@ -212,10 +212,10 @@ class SessionRequests:
     ) -> None:
         execution_id = headers.get("Location", "").rpartition("/")[2]
         if status < 400 and execution_id.startswith("exe_"):
-            self._directory.note_accepted(key, execution_id, server.name)
+            self._lookup.note_accepted(key, execution_id, server.name)
             self._watch.note_execution(caller, execution_id)
         else:
-            self._directory.note_not_sent(key)
+            self._lookup.note_not_sent(key)
 
     async def create_on_best_server(
         self, request: web.Request, caller: PoolCaller, body: bytes, key: RunKey
@@ -240,7 +240,7 @@ class SessionRequests:
             server = reservation.server
             try:
                 secret = await self._tokens.secret(server, caller)
-                self._directory.note_sent(key, server.name)
+                self._lookup.note_sent(key, server.name)
                 note = partial(self._note_placed, caller, reservation, key, began)
                 return await self._router.forward(request, server, secret, body=body, on_answer=note, refusals=TRY_NEXT)
             except (Refused, NothingSent) as error:
@@ -248,7 +248,7 @@ class SessionRequests:
                 self._keeper.note_failure(server.name)  # before the place is free for somebody who waits
             finally:
                 reservation.done(is_kept=False)
-            self._directory.note_not_sent(key)
+            self._lookup.note_not_sent(key)
             tried.add(server.name)
 
     def _note_placed(
@@ -263,7 +263,7 @@ class SessionRequests:
         self._metrics.place_seconds.observe(time.monotonic() - began)
         reservation.done(is_kept=status < 400)
         if status < 400:
-            self._directory.audit_placement(key.principal, reservation.server.name, headers.get("Location", ""))
+            self._lookup.audit_placement(key.principal, reservation.server.name, headers.get("Location", ""))
         self._note_answer(caller, reservation.server, key, status, headers)
 
     async def reserve(self, caller: PoolCaller, request: web.Request, excluded: Collection[str] = ()) -> Reservation:

@@ -4,8 +4,8 @@ A checkpoint is a child of the kernel that waits. It shares the kernel's memory 
 has none of its sockets. For each request of the server it forks, and its child makes itself a kernel around the same
 shell: with new sockets, threads and streams, and with all variables as they were.
 
-``protocol/checkpoint_requests.py`` sends this source to kernels, which run it, on Linux alone. A kernel's environment
-need not have our package, and its Python and ipykernel may be older. ``frozen_process.py``, ``restored_kernel.py`` and
+``protocol/kernel_checkpoint_messages.py`` sends this source to kernels, on Linux alone. A kernel's environment need not
+have our package, and its Python and ipykernel may be older. ``frozen_process.py``, ``restored_kernel.py`` and
 ``hindrances.py`` have its parts.
 """
 

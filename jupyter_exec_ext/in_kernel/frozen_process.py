@@ -3,7 +3,7 @@
 It shares the kernel's memory until one of the two writes to it, and has none of its sockets. Open files, whose
 positions a process shares with its children, are opened anew in those.
 
-``protocol/checkpoint_requests.py`` sends this source to kernels, which run it; see ``checkpoint.py``. Linux alone.
+``protocol/kernel_checkpoint_messages.py`` sends this source to kernels; see ``checkpoint.py``. Linux alone.
 """
 
 from __future__ import annotations

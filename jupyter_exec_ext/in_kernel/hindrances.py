@@ -3,7 +3,7 @@
 A fork takes memory and open files along. It leaves behind threads, child processes, connections and what a graphics
 processor holds. Objects that count on them would fail later, or wait for ever; so they are found and named before.
 
-``protocol/checkpoint_requests.py`` sends this source to kernels, which run it; see ``checkpoint.py``. Linux alone.
+``protocol/kernel_checkpoint_messages.py`` sends this source to kernels; see ``checkpoint.py``. Linux alone.
 """
 
 from __future__ import annotations

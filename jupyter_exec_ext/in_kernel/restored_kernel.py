@@ -3,7 +3,7 @@
 It has sockets, threads and streams of its own. Objects that code may have references to, such as the kernel, the
 streams and the event loop, are made anew in place.
 
-``protocol/checkpoint_requests.py`` sends this source to kernels, which run it; see ``checkpoint.py``. Linux alone.
+``protocol/kernel_checkpoint_messages.py`` sends this source to kernels; see ``checkpoint.py``. Linux alone.
 Versions of IPython and ipykernel differ, so some attributes may be missing.
 """
 

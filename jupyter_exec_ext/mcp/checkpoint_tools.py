@@ -7,7 +7,7 @@ import asyncio
 from mcp.types import CallToolResult, TextContent
 from pydantic import BaseModel, Field
 
-from ..protocol.checkpoint_parsing import MAX_BRANCHES
+from ..protocol.checkpoint_request_parsing import MAX_BRANCHES
 from ..protocol.request_parsing import MAX_NAME_LENGTH
 from .session_choice import end_with_client, find_named_session
 from .session_tools import SessionArguments, describe_session, describe_sessions

@@ -6,7 +6,7 @@ import asyncio
 
 from tornado import web
 
-from ..protocol.checkpoint_parsing import (
+from ..protocol.checkpoint_request_parsing import (
     branch_request_from_json,
     checkpoint_request_from_json,
     restore_request_from_json,

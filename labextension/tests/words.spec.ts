@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 
 import { kernelWords, nameIsolatedKernels } from '../src/kernelNames';
 import { limitName, limitValue } from '../src/panel/limits';
-import { downloadName, notebookName, notebookPaths } from '../src/commands/names';
+import { downloadName, notebookName, notebookPaths } from '../src/commands/fileNames';
 import {
   ageWords,
   dayWords,

@@ -8,7 +8,7 @@ import pytest
 
 from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.auth.policy_parsing import policy_to_json, read_limits, read_policies
-from jupyter_exec_ext.engine.access.granted_paths import GRANTS_VARIABLE, grants_within
+from jupyter_exec_ext.engine.access.policy_grants import GRANTS_VARIABLE, grants_within
 from jupyter_exec_ext.errors import InvalidRequest, TokenTooBroad
 
 MOUNTS = {"/data": "/srv/datasets", "/models": "/srv/models"}

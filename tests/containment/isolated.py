@@ -27,7 +27,7 @@ import jupyter_exec_ext
 from jupyter_exec_ext.engine.kernels.checkpoint_support import find_checkpoint_support
 from jupyter_exec_ext.engine.kernels.restored_launch import RestoredLaunch
 from jupyter_exec_ext.forkserver.frozen_kernel import FrozenKernelListener
-from jupyter_exec_ext.protocol.checkpoint_requests import hindrances_of, loading_request, taking_request
+from jupyter_exec_ext.protocol.kernel_checkpoint_messages import hindrances_of, loading_request, taking_request
 from jupyter_exec_ext.system.worker_threads import in_thread
 from tests.containment.plain import READY_SECONDS, as_user, wait_for_ready
 

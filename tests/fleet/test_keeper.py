@@ -14,8 +14,8 @@ import pytest
 from jupyter_exec_ext.errors import NoServerStarted, NotFound, PoolFull, Unavailable
 from jupyter_exec_ext.fleet.placement import personal_server_name
 from jupyter_exec_ext.fleet.pool_server import Reservation, ServerState
+from jupyter_exec_ext.fleet.pool_settings import ExecPool
 from jupyter_exec_ext.fleet.sessions import SessionRequests
-from jupyter_exec_ext.fleet.settings import ExecPool
 from tests.support.fleets import TOKEN, RunningKeeper, SimulatedFleet, SimulatedServer, running_keeper, short_times
 from tests.support.waiting import until
 

@@ -16,8 +16,8 @@ from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.fleet.hub_fleet import HubFleet
 from jupyter_exec_ext.fleet.keeper import Keeper
 from jupyter_exec_ext.fleet.pool_server import Server, ServerState
+from jupyter_exec_ext.fleet.pool_settings import ExecPool
 from jupyter_exec_ext.fleet.server_requests import ServerRequests
-from jupyter_exec_ext.fleet.settings import ExecPool
 from tests.support import canaries
 from tests.support.bearers import UNPROTECTED
 from tests.support.fleets import TOKEN, USER, pool_token

@@ -22,7 +22,7 @@ from jupyter_exec_ext.auth.token_format import new_token
 from jupyter_exec_ext.fleet import callers as callers_module
 from jupyter_exec_ext.fleet.fleet import FleetServer
 from jupyter_exec_ext.fleet.pool import Pool
-from jupyter_exec_ext.fleet.settings import ExecPool
+from jupyter_exec_ext.fleet.pool_settings import ExecPool
 from jupyter_exec_ext.protocol.record_ids import new_id
 from jupyter_exec_ext.server.gate import Access
 from jupyter_exec_ext.server.rights import READ, READ_TOKENS, RUN_CODE

@@ -18,8 +18,8 @@ from jupyter_exec_ext.fleet import server_requests, server_watch
 from jupyter_exec_ext.fleet.fleet import FleetServer
 from jupyter_exec_ext.fleet.keeper import Keeper
 from jupyter_exec_ext.fleet.pool_server import Server
+from jupyter_exec_ext.fleet.pool_settings import ExecPool
 from jupyter_exec_ext.fleet.server_requests import ServerRequests
-from jupyter_exec_ext.fleet.settings import ExecPool
 
 USER = "exec-pool"
 TOKEN = "the-token-of-the-pool"  # of no Hub

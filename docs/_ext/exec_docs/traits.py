@@ -9,7 +9,7 @@ from traitlets import Bool, DefaultHandler, Dict, Enum, Float, HasTraits, Intege
 
 from jupyter_exec_ext.aca.provisioner import ACAProvisioner
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.fleet.settings import ExecPool
+from jupyter_exec_ext.fleet.pool_settings import ExecPool
 from jupyter_exec_ext.forkserver import ForkServerProvisioner
 from jupyter_exec_ext.gateway import ExecPersonality
 from jupyter_exec_ext.isolation.common.isolated_provisioner import IsolatedProvisioner

@@ -16,8 +16,8 @@ from ..kernels.provisioners import ISOLATABLE, level_by_name, why_unavailable
 from ..ports import KernelHost
 from ..settings import EngineSettings
 from .caller_limits import EffectiveLimits
-from .granted_paths import grants_within
 from .network_rules import has_rules
+from .policy_grants import grants_within
 
 UNPROTECTED = (
     "scoped tokens may not use kernels without isolation, whose code has all rights of the server's user; choose an "

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...auth.caller import OWNER, Bound, Caller, token_principal
+from ...auth.new_token_rights import expiry_within, scopes_within
 from ...auth.policy import Policy
 from ...auth.policy_parsing import narrowed, read_limits
 from ...auth.rate_limiter import Budget
 from ...auth.token_format import new_token, parse_token
-from ...auth.token_rights import expiry_within, scopes_within
 from ...errors import (
     Forbidden,
     InvalidRequest,

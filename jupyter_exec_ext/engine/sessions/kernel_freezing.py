@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from ...errors import CheckpointFailed, CheckpointHindered, CheckpointUnsupported, Conflict, Unavailable
 from ...forkserver.frozen_kernel import FrozenKernel, FrozenKernelListener
 from ...models import Hindrance
-from ...protocol.checkpoint_requests import (
+from ...protocol.kernel_checkpoint_messages import (
     abandoning_request,
     forgetting_request,
     hindrances_of,

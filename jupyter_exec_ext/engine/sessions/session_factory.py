@@ -22,8 +22,8 @@ from ...protocol.run_environment import change_directory_code
 from ...system.marked_processes import MARK
 from ..access.caller_limits import Admission, EffectiveLimits, SessionLimits
 from ..access.grant_service import GrantService
-from ..access.granted_paths import grants_within
 from ..access.kernel_access import KernelAccess
+from ..access.policy_grants import grants_within
 from ..access.secret_service import SecretService
 from ..access.token_watch import TokenWatch
 from ..change_feed import ChangeFeed

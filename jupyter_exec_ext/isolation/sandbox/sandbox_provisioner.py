@@ -17,7 +17,7 @@ from traitlets import Bool, Enum, Integer
 
 from ...system.worker_threads import in_thread
 from ..common.cgroup import new_group, sweep_once
-from ..common.granted_paths import with_grants
+from ..common.grant_checks import with_grants
 from ..common.isolated_process import IsolatedKernel, cap_limits
 from ..common.isolated_provisioner import IsolatedProvisioner
 from ..common.isolation_support import IsolationUnavailableError

@@ -8,7 +8,7 @@ import { oneLine } from '../safety/text';
 import { FILE_ARGS, text } from './args';
 import type { ICommandContext } from './context';
 import { CommandIDs } from './ids';
-import { downloadName } from './names';
+import { downloadName } from './fileNames';
 
 /** JupyterLab's file browser, as far as it is needed: the package that has its token would be one more to load. */
 interface IFileBrowser {

@@ -1,6 +1,6 @@
 /** Hands content to the person's own disk. */
 
-import { downloadName } from './names';
+import { downloadName } from './fileNames';
 
 export function saveBlob(content: Blob, path: string): void {
   const url = URL.createObjectURL(content);

@@ -23,7 +23,7 @@ import type { ICommandContext } from './context';
 import { copy } from './copy';
 import { fileDialog } from './fileDialog';
 import { CommandIDs } from './ids';
-import { notebookName, notebookPaths } from './names';
+import { notebookName, notebookPaths } from './fileNames';
 
 /** Code that runs on for so long after an interrupt ignores it. */
 const IGNORED_SECONDS = 5;

@@ -13,7 +13,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext.errors import ExecError
-from jupyter_exec_ext.fleet.settings import ExecPool
+from jupyter_exec_ext.fleet.pool_settings import ExecPool
 from tests.docs.admin import SECONDS, page
 from tests.docs.blocks import ROOT
 from tests.support.full import only_in_full

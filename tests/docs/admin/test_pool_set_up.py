@@ -15,7 +15,7 @@ import jsonschema
 import pytest
 import yaml
 
-from jupyter_exec_ext.fleet.settings import ExecPool
+from jupyter_exec_ext.fleet.pool_settings import ExecPool
 from tests.docs.admin import SECONDS, page
 from tests.docs.admin.test_systemd import verify
 from tests.docs.blocks import ROOT

@@ -11,7 +11,7 @@ import pytest
 
 from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.fleet.settings import ExecPool
+from jupyter_exec_ext.fleet.pool_settings import ExecPool
 from jupyter_exec_ext.isolation.sandbox import SandboxProvisioner
 from jupyter_exec_ext.store.store import ExecStore
 from tests.docs.admin import page

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.fleet.settings import ExecPool
+from jupyter_exec_ext.fleet.pool_settings import ExecPool
 from jupyter_exec_ext.store.store import ExecStore
 from tests.docs.admin import page
 from tests.support.howto_pages import Recipe

@@ -1,4 +1,4 @@
-"""Directory of a pool: which server has what a request names, where the id alone does not tell."""
+"""Lookup of the server of a pool that has what a request names, where the id alone does not tell."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class McpClient(NamedTuple):
     lease: str
 
 
-class Directory:
+class ServerLookup:
     """Servers by what they have.
 
     Parameters

@@ -6,7 +6,7 @@ import pytest
 from traitlets import TraitError
 from traitlets.config import Config
 
-from jupyter_exec_ext.fleet.settings import ExecPool
+from jupyter_exec_ext.fleet.pool_settings import ExecPool
 
 
 def test_settings_come_from_the_configuration() -> None:
