@@ -52,7 +52,7 @@ class CheckpointUnsupported(Conflict):
 
 
 class CheckpointHindered(Conflict):
-    """The kernel has something that a checkpoint could not take along; the message names it, and ``force`` takes it."""
+    """The kernel has something that a checkpoint could not keep, which the message names; ``force`` leaves it out."""
 
     code = "checkpoint_hindered"
 

@@ -1,4 +1,4 @@
-"""Ports of a run: what it tells about its code, and whom it asks why a kernel died."""
+"""Interfaces of a run: one gets its output, and one explains why its kernel died."""
 
 from __future__ import annotations
 

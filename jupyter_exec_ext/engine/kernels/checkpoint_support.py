@@ -1,4 +1,4 @@
-"""Support of checkpoints by a kernel, as its provisioner has it: sockets that the server and the kernel see."""
+"""Whether there can be checkpoints of a kernel, and where their socket is, by the kernel's provisioner."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class ServerStatus:
 
     def counts(self) -> tuple[int, int, int]:
         """Return the numbers of sessions, of running executions and of waiting ones."""
-        return self._registry.load()
+        return self._registry.counts()
 
     def pooled(self) -> int:
         """Return the number of pooled kernels that are ready."""

@@ -112,7 +112,7 @@ class SessionRegistry:
             live.record.state is SessionState.STARTING for live in self.sessions.values()
         )
 
-    def load(self) -> tuple[int, int, int]:
+    def counts(self) -> tuple[int, int, int]:
         """Return the numbers of sessions, of running executions and of waiting ones."""
         sessions = sum(live.record.state is not SessionState.ENDED for live in self.sessions.values())
         running = sum(execution.record.state is ExecutionState.RUNNING for _, execution in self.executions.values())
