@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from autogen.coding.base import CodeBlock, IPythonCodeResult
 
-from ..client.api.request_exchange import DEFAULT_OUTAGE_SECONDS
+from ..client.api.retries import DEFAULT_OUTAGE_SECONDS
 from ..client.local_servers import find_connection
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
 from ..executors import JupyterCodeExecutor as _JupyterCodeExecutor

@@ -21,7 +21,7 @@ from typing import Any
 import zmq
 from jupyter_client.kernelspec import KernelSpecManager
 
-from ..client.api.request_exchange import NO_RETRY
+from ..client.api.retries import NO_RETRY
 from ..client.api.steps import Connect, Disconnect, Failure, ReceiveMessage, Reply, Request, SendMessage, Socket, Step
 from ..client.jupyter.standard_session import open_standard_session
 from ..client.server_connection import JupyterConnectionInfo

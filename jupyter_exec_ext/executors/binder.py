@@ -21,7 +21,8 @@ from typing import Any
 from urllib.parse import quote, unquote, urljoin, urlsplit
 
 from ..client.api.answers import error_from
-from ..client.api.request_exchange import DEFAULT_RETRY, exchange
+from ..client.api.request_exchange import exchange
+from ..client.api.retries import DEFAULT_RETRY
 from ..client.api.steps import Failure, Operation, Reply, Request
 from ..client.fork_safety import atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ..client.api.request_exchange import NO_RETRY
+from ..client.api.retries import NO_RETRY
 from ..client.api.steps import Operation, Pause, Reply
 from ..client.fork_safety import atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo

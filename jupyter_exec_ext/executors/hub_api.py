@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..client.api.answers import error_from
-from ..client.api.request_exchange import DEFAULT_RETRY, RetryPolicy, exchange, segment
+from ..client.api.request_exchange import exchange, segment
+from ..client.api.retries import DEFAULT_RETRY, RetryPolicy
 from ..client.api.steps import Operation, Pause, Reply, Request
 from ..errors import ExecError, InvalidRequest, LimitReached, MissingScope, NotFound, Unauthenticated, UnexpectedAnswer
 from ..protocol.strict_json import loads_strict

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..client.api.request_exchange import DEFAULT_OUTAGE_SECONDS
+from ..client.api.retries import DEFAULT_OUTAGE_SECONDS
 from ..client.local_servers import find_connection
 from ..client.server_connection import JupyterConnectable, JupyterConnectionInfo
 from ..client.sync.client import ExecClient, open_agent_session

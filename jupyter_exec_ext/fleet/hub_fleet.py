@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from ..client.aio.driver import AioDriver
-from ..client.api.request_exchange import NO_RETRY
+from ..client.api.retries import NO_RETRY
 from ..client.server_connection import JupyterConnectionInfo
 from ..errors import (
     ClientError,

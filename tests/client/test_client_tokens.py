@@ -14,7 +14,7 @@ import pytest
 from jupyter_exec_ext.client import AsyncExecClient, ExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.client.aio.session import AsyncExecSession
 from jupyter_exec_ext.client.api.operations import TokensApi, approval, rejection, token_request
-from jupyter_exec_ext.client.api.request_exchange import RetryPolicy
+from jupyter_exec_ext.client.api.retries import RetryPolicy
 from jupyter_exec_ext.errors import (
     ConnectionLost,
     ExecutionNotFound,

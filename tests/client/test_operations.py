@@ -17,7 +17,7 @@ from jupyter_exec_ext.client.api.execution_operations import (
 )
 from jupyter_exec_ext.client.api.file_transfers import FilesApi
 from jupyter_exec_ext.client.api.operations import ExecApi
-from jupyter_exec_ext.client.api.request_exchange import RetryPolicy
+from jupyter_exec_ext.client.api.retries import RetryPolicy
 from jupyter_exec_ext.client.api.secret_operations import put_secret
 from jupyter_exec_ext.client.api.steps import (
     AskInput,

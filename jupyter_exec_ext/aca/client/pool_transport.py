@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urljoin
 
 from ...client.access_tokens import AccessToken, RefusalCounter, parse_claims
-from ...client.api.request_exchange import DEFAULT_RETRY, pause_with_jitter
+from ...client.api.retries import DEFAULT_RETRY, pause_with_jitter
 from ...client.api.steps import Failure, GetToken, Operation, Pause, Reply, Request
 from ...errors import ConnectionFailed, ConnectionLost, ExecError, UnexpectedAnswer
 from ...protocol.strict_json import loads_strict

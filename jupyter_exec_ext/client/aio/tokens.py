@@ -7,7 +7,7 @@ from typing import Any
 
 from ...models import Execution, IssuedToken, KernelGrant, RecordList, Session, Token
 from ..api.operations import TokensApi, approval, rejection, token_request
-from ..api.request_exchange import RetryPolicy
+from ..api.retries import RetryPolicy
 from .driver import AioDriver
 
 

@@ -11,7 +11,8 @@ from ...protocol.records_json import session_from_json
 from ...protocol.view_json import checkpoint_from_json
 from .answers import list_in, parsed
 from .event_stream import API
-from .request_exchange import DEFAULT_RETRY, RetryPolicy, exchange, segment
+from .request_exchange import exchange, segment
+from .retries import DEFAULT_RETRY, RetryPolicy
 from .steps import Operation, Request
 
 

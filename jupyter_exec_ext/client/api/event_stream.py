@@ -14,7 +14,8 @@ from ...protocol.records_json import event_from_json, is_bare
 from ...protocol.sse import MEDIA_TYPE, EventStreamDecoder, ServerSentEvent
 from ...protocol.strict_json import loads_strict
 from .answers import error_from
-from .request_exchange import RetryBudget, RetryPolicy, open_stream, wait
+from .request_exchange import open_stream, wait
+from .retries import RetryBudget, RetryPolicy
 from .steps import HEARTBEAT, MINIMAL, CloseStream, Emit, Failure, Operation, ReadStream, Reply, Request
 
 API = "exec/v1/"

@@ -14,16 +14,8 @@ from ...models import Execution, InputRequestEvent
 from ...protocol.records_json import execution_from_json
 from .answers import parsed
 from .event_stream import API, EventStreamReader, silence_seconds
-from .request_exchange import (
-    DEFAULT_RETRY,
-    RetryBudget,
-    RetryPolicy,
-    exchange,
-    open_stream,
-    segment,
-    transport_error,
-    wait,
-)
+from .request_exchange import exchange, open_stream, segment, transport_error, wait
+from .retries import DEFAULT_RETRY, RetryBudget, RetryPolicy
 from .steps import (
     IDEMPOTENCY_KEY,
     MINIMAL,

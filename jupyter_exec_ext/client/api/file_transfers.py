@@ -16,7 +16,8 @@ from ...protocol.view_json import file_change_from_json
 from ..local_files import BLOCK_BYTES, FileSource, Progress, Target, write_whole_file
 from .answers import list_in, parsed
 from .event_stream import API
-from .request_exchange import DEFAULT_RETRY, RetryPolicy, exchange, is_busy, open_stream, segment, transport_error
+from .request_exchange import exchange, is_busy, open_stream, segment, transport_error
+from .retries import DEFAULT_RETRY, RetryPolicy
 from .steps import CloseStream, Failure, Operation, ReadStream, Reply, Request, SendBody, Work
 
 # The server may have to hash a large file before its answer begins, or to write one before its answer ends.

@@ -8,7 +8,8 @@ from ...models import SessionNetwork
 from ...protocol.view_json import session_network_from_json
 from .answers import parsed
 from .event_stream import API
-from .request_exchange import RetryPolicy, exchange, segment
+from .request_exchange import exchange, segment
+from .retries import RetryPolicy
 from .steps import Operation, Request
 
 

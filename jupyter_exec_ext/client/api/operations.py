@@ -43,7 +43,8 @@ from ...protocol.view_json import usage_from_json
 from .answers import list_in, parsed
 from .event_stream import API
 from .execution_operations import START_SECONDS, ExecutionOperations, environment_variables
-from .request_exchange import DEFAULT_RETRY, NO_RETRY, RetryPolicy, exchange, is_of_api, segment
+from .request_exchange import exchange, is_of_api, segment
+from .retries import DEFAULT_RETRY, NO_RETRY, RetryPolicy
 from .steps import Operation, Request
 
 _UNAVAILABLE = 503

@@ -9,7 +9,8 @@ from ...models import RecordList, SessionPort
 from ...protocol.view_json import session_port_from_json
 from .answers import list_in, parsed
 from .event_stream import API
-from .request_exchange import DEFAULT_RETRY, RetryPolicy, exchange, segment
+from .request_exchange import exchange, segment
+from .retries import DEFAULT_RETRY, RetryPolicy
 from .steps import Operation, Request
 
 

@@ -9,7 +9,8 @@ from ...models import RecordList, Secret
 from ...protocol.view_json import secret_from_json
 from .answers import list_in, parsed
 from .event_stream import API
-from .request_exchange import RetryPolicy, exchange, segment
+from .request_exchange import exchange, segment
+from .retries import RetryPolicy
 from .steps import Operation, Request
 
 

@@ -11,7 +11,8 @@ from ...protocol.strict_json import loads_strict
 from ...protocol.view_json import readiness_from_json, server_load_from_json
 from .answers import parsed
 from .event_stream import API
-from .request_exchange import DEFAULT_RETRY, NO_RETRY, RetryPolicy, exchange
+from .request_exchange import exchange
+from .retries import DEFAULT_RETRY, NO_RETRY, RetryPolicy
 from .steps import Operation, Request
 
 _UNAVAILABLE = 503

@@ -9,7 +9,8 @@ from typing import Any
 from ...errors import ApiNotFound, KernelSpecNotFound, UnexpectedAnswer
 from ...models import KernelSpecInfo
 from ..api.answers import parsed
-from ..api.request_exchange import DEFAULT_RETRY, NO_RETRY, RetryPolicy, exchange, segment
+from ..api.request_exchange import exchange, segment
+from ..api.retries import DEFAULT_RETRY, NO_RETRY, RetryPolicy
 from ..api.steps import Operation, Pause, Request
 
 # The interrupt is sent after a Ctrl-C, so the user waits for it.

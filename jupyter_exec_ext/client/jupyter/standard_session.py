@@ -20,7 +20,7 @@ from ...protocol.kernel_messages import execute_request
 from ...protocol.languages import source_for_kernel
 from ...protocol.message_translation import RunTranslator
 from ...protocol.run_states import End, RunInput, Stop
-from ..api.request_exchange import RetryPolicy
+from ..api.retries import RetryPolicy
 from ..api.steps import Failure, Operation, undo_on_error
 from .kernel_websocket import StandardConnection
 from .kernels_api import KernelsApi

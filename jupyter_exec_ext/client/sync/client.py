@@ -10,7 +10,7 @@ from ...models import Change, Execution, KernelSpecInfo, OutputEvent, Readiness,
 from ..api.event_stream import ChangeFollower
 from ..api.execution_operations import FRESH_SESSION, execution_request, new_key, one_timeout
 from ..api.operations import ExecApi, FoundExecutions, session_request
-from ..api.request_exchange import DEFAULT_OUTAGE_SECONDS, RetryPolicy
+from ..api.retries import DEFAULT_OUTAGE_SECONDS, RetryPolicy
 from ..api.server_status import ServerStatusApi
 from ..local_servers import find_connection
 from ..server_connection import JupyterConnectable, JupyterConnectionInfo

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...models import RecordList, Secret
-from ..api.request_exchange import RetryPolicy
+from ..api.retries import RetryPolicy
 from ..api.secret_operations import delete_secret, list_secrets, put_secret, rotate_secret_key
 from .driver import SyncDriver
 
