@@ -31,7 +31,6 @@ MAX_STOP_SECONDS = 15.0
 MAX_LOG_BYTES = 100_000
 MAX_STORE_BYTES = 64 * MIB
 MAX_KERNEL_BYTES = (128 + 64) * MIB  # of the server's memory, for each hostile kernel
-MAX_P99_SECONDS = 0.25
 WATCHDOG_SECONDS = 10.0
 
 _ABOUT_A_SESSION = re.compile(
