@@ -14,6 +14,8 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
+from itertools import chain
 from pathlib import Path
 
 from tests.adapters.__main__ import environment_for
@@ -37,6 +39,7 @@ examples:
   python -m tests.full corpus --cases 'endless_*' --starts 2
                                                      some cases, to look into a failure
   python -m tests.full two-tokens --seconds 60       a short run of a long part
+  python -m tests.full 'places-*'                    all parts of that name
 """
 
 
@@ -121,6 +124,10 @@ def _run_pytest(paths: Sequence[str], **environment: str) -> Callable[[Options],
     return run
 
 
+def _ignored(folders: Sequence[str]) -> list[str]:
+    return [f"--ignore=tests/{folder}" for folder in folders]
+
+
 def _run_each(*runs: Callable[[Options], Result]) -> Callable[[Options], Result]:
     def run(options: Options) -> Result:
         return Result([problem for each in runs for problem in each(options).problems])
@@ -156,6 +163,14 @@ class Part:
 
 
 _PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp", "fleet", "slurm", "checkpoints")
+# Every other test, where a commit has one place for each, in parts by folder.
+_FOLDERS_IN_FULL = {
+    "adapters": ("aca", "adapters"),
+    "clients": ("client", "cli", "executors"),
+    "servers": ("server", "auth", "containment", "standard_api", "session_ports"),
+    "engine": ("engine", "forkserver", "in_kernel", "isolation", "store"),
+    "documentation": ("docs", "framework_pages"),
+}
 _RESTORED = "sync-restored or restored-sync or restored-async"  # the order of a test's parameters varies
 _MCP_ENDPOINT = ("endpoint", "gone_clients", "matrix", "restarts")
 _MCP_PARTS = (*_MCP_ENDPOINT, "conformance", "figures")
@@ -219,10 +234,18 @@ PARTS = {
         "15 min",
         _run_module("tests.newcomer"),
     ),
-    "places": Part(
-        "every other test on every host, client and image that it is for, where a commit has one of each",
-        "1 h",
-        _run_pytest([f"--ignore=tests/{part}" for part in _PARTS_OF_THEIR_OWN]),
+    **{
+        f"places-{name}": Part(
+            f"every other test of {', '.join(folders)}, on every host, client and image that it is for",
+            "40 min",
+            _run_pytest([f"tests/{folder}" for folder in folders] + _ignored(_PARTS_OF_THEIR_OWN)),
+        )
+        for name, folders in _FOLDERS_IN_FULL.items()
+    },
+    "places-others": Part(
+        "the tests of all other folders, on every host, client and image that they are for",
+        "20 min",
+        _run_pytest(_ignored([*_PARTS_OF_THEIR_OWN, *chain(*_FOLDERS_IN_FULL.values())])),
     ),
     "browser": Part(
         "the front end in JupyterLab and Notebook 7, with as many sessions as it is to hold",
@@ -322,7 +345,9 @@ def _parser() -> argparse.ArgumentParser:
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}; all of them by default")
+    parser.add_argument(
+        "parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)}, or names with *; all of them by default"
+    )
     parser.add_argument("--list", action="store_true", help="list the parts, with what each takes, and run none")
     parser.add_argument(
         "--cases",
@@ -364,7 +389,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 1 if something does not hold."""
     parser = _parser()
     given = parser.parse_args(arguments)
-    unknown = [name for name in given.parts if name not in PARTS]
+    unknown = [name for name in given.parts if not any(fnmatch(part, name) for part in PARTS)]
     if unknown:
         parser.error(f"there is no part {unknown[0]!r}; the parts are {', '.join(PARTS)}")
     cases = choose(given.cases)
@@ -378,7 +403,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         results = {} if given.record is None else read_record(given.record)
     except ValueError as error:
         parser.error(str(error))
-    left = given.parts or [name for name in PARTS if name not in results or not results[name].passed]
+    named = [part for name in given.parts for part in PARTS if fnmatch(part, name)]
+    left = named or [name for name in PARTS if name not in results or not results[name].passed]
     for name in left:
         print(f"{name}: {PARTS[name].about} (about {PARTS[name].takes})", flush=True)
         began = time.monotonic()

@@ -80,6 +80,8 @@ def test_recorded_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pyte
     assert ran == ["first", "second", "third", "second"]
     assert full.main([*command, "first"]) == 0
     assert ran[4:] == ["first"]
+    assert full.main([*command, "*ir*"]) == 0
+    assert ran[5:] == ["first", "third"]
     assert list(json.loads((tmp_path / "record.json").read_text())) == ["first", "second", "third"]
 
 
