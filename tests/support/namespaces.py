@@ -135,7 +135,7 @@ def running_network(home: Path, names: Sequence[str]) -> Iterator[Network]:
             machine = Machine(name, addresses[name], pid, f"{bridge}.{number}")
             _ip("link", "add", machine.link, "type", "veth", "peer", "name", "eth0", "netns", str(pid))
             # The kernel would remove it some time after the machine's end, and the next network has the same names.
-            stack.callback(_ip, "link", "delete", machine.link)
+            stack.callback(_delete_link, machine.link)
             _ip("link", "set", machine.link, "master", bridge, "up")
             machine.run("ip", "address", "add", f"{machine.address}/24", "dev", "eth0")
             machine.run("ip", "link", "set", "eth0", "up")
@@ -174,6 +174,15 @@ def _free_subnet() -> str:
     while (subnet := f"10.{200 + secrets.randbelow(50)}.{secrets.randbelow(256)}") in used:
         pass
     return subnet
+
+
+def _delete_link(name: str) -> None:
+    """Delete a link of a machine, which went with the machine if that has ended before."""
+    try:
+        _ip("link", "delete", name)
+    except AssertionError:
+        if name in psutil.net_if_addrs():
+            raise
 
 
 def _remove_orphaned_bridges() -> None:
