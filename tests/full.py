@@ -162,7 +162,9 @@ class Part:
     run: Callable[[Options], Result]
 
 
-_PARTS_OF_THEIR_OWN = ("contract", "faults", "hostile", "browser", "docs/admin", "mcp", "fleet", "slurm", "checkpoints")
+_PARTS_OF_THEIR_OWN = (
+    *("contract", "faults", "hostile", "browser", "docs/admin", "mcp", "fleet", "slurm", "checkpoints", "packages"),
+)
 # Every other test, where a commit has one place for each, in parts by folder.
 _FOLDERS_IN_FULL = {
     "adapters": ("aca", "adapters"),
