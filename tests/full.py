@@ -39,7 +39,7 @@ examples:
   python -m tests.full corpus --cases 'endless_*' --starts 2
                                                      some cases, to look into a failure
   python -m tests.full two-tokens --seconds 60       a short run of a long part
-  python -m tests.full 'places-*'                    all parts of that name
+  python -m tests.full 'variants-*'                    all parts of that name
 """
 
 
@@ -165,7 +165,7 @@ class Part:
 _PARTS_OF_THEIR_OWN = (
     *("contract", "faults", "hostile", "browser", "docs/admin", "mcp", "fleet", "slurm", "checkpoints", "packages"),
 )
-# Every other test, where a commit has one place for each, in parts by folder.
+# Every other test in all its variants, of which a commit has one, in parts by folder.
 _FOLDERS_IN_FULL = {
     "adapters": ("aca", "adapters"),
     "clients": ("client", "cli", "executors"),
@@ -237,15 +237,15 @@ PARTS = {
         _run_module("tests.newcomer"),
     ),
     **{
-        f"places-{name}": Part(
-            f"every other test of {', '.join(folders)}, on every host, client and image that it is for",
+        f"variants-{name}": Part(
+            f"every other test of {', '.join(folders)}, in all variants: hosts, clients and images",
             "40 min",
             _run_pytest([f"tests/{folder}" for folder in folders] + _ignored(_PARTS_OF_THEIR_OWN)),
         )
         for name, folders in _FOLDERS_IN_FULL.items()
     },
-    "places-others": Part(
-        "the tests of all other folders, on every host, client and image that they are for",
+    "variants-others": Part(
+        "the tests of all other folders, in all variants: hosts, clients and images",
         "20 min",
         _run_pytest(_ignored([*_PARTS_OF_THEIR_OWN, *chain(*_FOLDERS_IN_FULL.values())])),
     ),

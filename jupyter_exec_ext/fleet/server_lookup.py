@@ -1,4 +1,4 @@
-"""Lookup of the server of a pool that has what a request names, where the id alone does not tell."""
+"""Lookup of a pool's server: the one with the session or run that a request names, where the id does not say."""
 
 from __future__ import annotations
 

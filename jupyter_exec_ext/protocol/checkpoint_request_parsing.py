@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import InvalidRequest
-from .request_fields import RequestFields
+from .field_reader import FieldReader
 from .request_parsing import MAX_NAME_LENGTH
 
 _MAX_ID_LENGTH = 64
@@ -20,7 +20,7 @@ def checkpoint_request_from_json(data: Any) -> tuple[str, bool]:
     InvalidRequest
         Naming the field and what is wrong with it.
     """
-    body = RequestFields(data)
+    body = FieldReader(data)
     name, force = body.text("name", MAX_NAME_LENGTH) or "", body.flag("force")
     body.done()
     return name, force
@@ -34,7 +34,7 @@ def branch_request_from_json(data: Any) -> tuple[str | None, int, bool]:
     InvalidRequest
         Naming the field and what is wrong with it.
     """
-    body = RequestFields(data)
+    body = FieldReader(data)
     checkpoint_id = body.text("checkpoint", _MAX_ID_LENGTH) or None
     # For JSON Schema, 3.0 is a whole number.
     count: float | None = body.take(
@@ -55,7 +55,7 @@ def restore_request_from_json(data: Any) -> tuple[str, bool]:
     InvalidRequest
         Naming the field and what is wrong with it.
     """
-    body = RequestFields(data)
+    body = FieldReader(data)
     checkpoint_id, same_random = body.text("checkpoint", _MAX_ID_LENGTH), body.flag("same_random")
     body.done()
     if not checkpoint_id:

@@ -20,7 +20,7 @@ from ..models import (
     SessionRequest,
     TokenRequest,
 )
-from .request_fields import RequestFields
+from .field_reader import FieldReader
 from .strict_json import is_encodable, utf8_size
 
 MAX_NAME_LENGTH = 256
@@ -61,7 +61,7 @@ def session_request_from_json(data: Any) -> SessionRequest:
     InvalidRequest
         Naming the field and what is wrong with it.
     """
-    body = RequestFields(data)
+    body = FieldReader(data)
     request = SessionRequest(
         kernel_name=body.text("kernel_name", MAX_NAME_LENGTH),
         name=body.text("name", MAX_NAME_LENGTH) or "",
@@ -101,7 +101,7 @@ def execution_request_from_json(data: Any) -> ExecutionRequest:
     InvalidRequest
         Naming the field and what is wrong with it.
     """
-    return _execution_request(RequestFields(data))
+    return _execution_request(FieldReader(data))
 
 
 def fresh_run_from_json(data: Any) -> tuple[SessionRequest, ExecutionRequest]:
@@ -112,14 +112,14 @@ def fresh_run_from_json(data: Any) -> tuple[SessionRequest, ExecutionRequest]:
     InvalidRequest
         Naming the field and what is wrong with it.
     """
-    body = RequestFields(data)
+    body = FieldReader(data)
     session = session_request_from_json(body.object("session"))
     if session.kernel_id is not None:
         raise InvalidRequest("a fresh session has a kernel of its own; to attach to one, POST to 'sessions'")
     return session, _execution_request(body)
 
 
-def _execution_request(body: RequestFields) -> ExecutionRequest:
+def _execution_request(body: FieldReader) -> ExecutionRequest:
     code = body.text("code")
     if code is None:
         raise InvalidRequest("'code' is missing: the source to run, as a string")
@@ -139,7 +139,7 @@ def _execution_request(body: RequestFields) -> ExecutionRequest:
 
 def port_from_json(data: Any) -> int:
     """Read the body of ``POST /sessions/{sid}/ports``; raises `InvalidRequest`."""
-    body = RequestFields(data)
+    body = FieldReader(data)
     # For JSON Schema, 8501.0 is a whole number.
     port: float | None = body.take(
         "port",
@@ -154,7 +154,7 @@ def port_from_json(data: Any) -> int:
 
 def rule_from_json(data: Any) -> str:
     """Read the body of ``POST /sessions/{sid}/network``; raises `InvalidRequest`."""
-    body = RequestFields(data)
+    body = FieldReader(data)
     rule = body.text("rule", MAX_RULE_CHARACTERS)
     body.done()
     if not rule:
@@ -164,7 +164,7 @@ def rule_from_json(data: Any) -> str:
 
 def secret_request_from_json(data: Any) -> SecretRequest:
     """Read the body of ``PUT /secrets/{name}``; raises `InvalidRequest`, never with the value."""
-    body = RequestFields(data)
+    body = FieldReader(data)
     value = body.text("value", MAX_SECRET_CHARACTERS)
     request = SecretRequest(value or "", body.texts("hosts"), body.text("header", MAX_NAME_LENGTH))
     body.done()
@@ -175,7 +175,7 @@ def secret_request_from_json(data: Any) -> SecretRequest:
 
 def packages_from_json(data: Any) -> list[str]:
     """Read the body of ``POST /sessions/{sid}/packages``; raises `InvalidRequest`."""
-    body = RequestFields(data)
+    body = FieldReader(data)
     packages: list[str] | None = body.take(
         "packages",
         f"a list of 1 to {MAX_REQUIREMENTS} requirements, such as 'pandas==2.2'",
@@ -193,7 +193,7 @@ def packages_from_json(data: Any) -> list[str]:
 
 def notebook_path_from_json(data: Any) -> str:
     """Read the body of ``POST /sessions/{sid}/notebook``; raises `InvalidRequest`."""
-    body = RequestFields(data)
+    body = FieldReader(data)
     path = body.text("path", 1024)
     if not path or not path.endswith(".ipynb") or "\0" in path or not is_encodable(path):
         raise InvalidRequest("'path' must be where to save the notebook on the server, ending in '.ipynb'")
@@ -209,7 +209,7 @@ def notebook_path_from_json(data: Any) -> str:
 
 def input_from_json(data: Any) -> str:
     """Read the body of ``POST /executions/{eid}/input``; raises `InvalidRequest`."""
-    body = RequestFields(data)
+    body = FieldReader(data)
     value = body.text("value", 1024 * 1024)
     if value is None:
         raise InvalidRequest("'value' is missing: the text to answer with, as a string")
@@ -219,7 +219,7 @@ def input_from_json(data: Any) -> str:
 
 def token_request_from_json(data: Any) -> TokenRequest:
     """Read the body of ``POST /tokens``; raises `InvalidRequest`."""
-    body = RequestFields(data)
+    body = FieldReader(data)
     name = body.text("name", MAX_NAME_LENGTH)
     if not name:
         raise InvalidRequest("'name' is missing: what the token is for, so that a person recognises it in a list")
@@ -236,7 +236,7 @@ def token_request_from_json(data: Any) -> TokenRequest:
 
 def grant_request_from_json(data: Any) -> GrantRequest:
     """Read the body of ``POST /grants``; raises `InvalidRequest`."""
-    body = RequestFields(data)
+    body = FieldReader(data)
     token_id, kernel_id = body.text("token_id", MAX_NAME_LENGTH), body.text("kernel_id", MAX_NAME_LENGTH)
     if not token_id or not kernel_id:
         raise InvalidRequest("'token_id' and 'kernel_id' are needed: the token, and the running kernel that it gets")
@@ -248,7 +248,7 @@ def grant_request_from_json(data: Any) -> GrantRequest:
 
 def rotation_from_json(data: Any) -> tuple[float, float | None]:
     """Read the body of ``POST /tokens/{tid}/rotate``: how long the old secret and the new one last, in seconds."""
-    body = RequestFields(data)
+    body = FieldReader(data)
     overlap = body.seconds("overlap_seconds", zero_allowed=True)
     expires_in = body.seconds("expires_in_seconds", zero_allowed=False)
     body.done()
@@ -257,7 +257,7 @@ def rotation_from_json(data: Any) -> tuple[float, float | None]:
 
 def approval_answer_from_json(data: Any) -> ApprovalAnswer:
     """Read the body of ``POST /approvals/{eid}``; raises `InvalidRequest`."""
-    body = RequestFields(data)
+    body = FieldReader(data)
     decision = body.text("decision")
     if decision not in ("approve", "reject"):
         raise InvalidRequest("'decision' must be 'approve' or 'reject'")

@@ -45,11 +45,12 @@ def test_a_session_that_never_uses_them_has_nothing_of_them(tmp_path: Path) -> N
 
 
 def _use(host: Host, kernel: psutil.Process) -> list[int]:
-    """Return the kernel's numbers of threads and descriptors, and the server's of descriptors and processes.
+    """Return the numbers of threads and descriptors of both, and of the server's processes.
 
-    The server starts threads of its pools, and opens its databases once more, when it has more to do at once.
+    Without the server's databases, which it opens once more when two requests read at once.
     """
     server = psutil.Process(host.pid)
     databases = [file for file in server.open_files() if ".db" in file.path]
     children = server.children(recursive=True)
-    return [kernel.num_threads(), kernel.num_fds(), server.num_fds() - len(databases), len(children)]
+    of_server = [server.num_threads(), server.num_fds() - len(databases), len(children)]
+    return [kernel.num_threads(), kernel.num_fds(), *of_server]

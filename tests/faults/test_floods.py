@@ -23,7 +23,7 @@ from jupyter_exec_ext.protocol.records_json import event_to_text
 from jupyter_exec_ext.protocol.strict_json import to_bytes
 from tests.support.full import IS_FULL, SCALE
 from tests.support.hosts import Host, running_host
-from tests.support.machine_pace import others_p99_seconds
+from tests.support.machine_speed import other_sessions_p99_seconds
 
 CAP = 1024 * 1024
 
@@ -133,7 +133,7 @@ def test_f4_ten_kernels_that_print_without_end(host: Host, capsys: pytest.Captur
     assert lost == 0
     assert max(grown) <= 200 * 1024 * 1024
     if IS_FULL:  # in six seconds the first, in which the kernels' queues fill, weigh too much
-        assert p99 / 1000 <= others_p99_seconds()
+        assert p99 / 1000 <= other_sessions_p99_seconds()
 
 
 def test_f29_random_frames_are_read_or_refused() -> None:

@@ -18,7 +18,7 @@ from tests.support.bearers import UNPROTECTED, mint
 from tests.support.full import only_in_full
 from tests.support.hosts import Host, running_host
 from tests.support.kernel_sockets import connect_again, reply_of, start
-from tests.support.machine_pace import others_p99_seconds
+from tests.support.machine_speed import other_sessions_p99_seconds
 
 ROOT = Path(__file__).parents[2]
 OUTPUT_BYTES = 100_000_000
@@ -96,5 +96,5 @@ async def test_output_flood_keeps_other_waits_short_and_memory_bounded(
             sep="; ",
         )
     assert (told["statuses"], told["characters"]) == (["ok"] * TIMES, TIMES * OUTPUT_BYTES)
-    assert max(p99s) / 1000 <= others_p99_seconds()
+    assert max(p99s) / 1000 <= other_sessions_p99_seconds()
     assert grown <= MAX_GROWTH_BYTES

@@ -15,7 +15,7 @@ from jupyter_exec_ext.isolation.common.launch_request import HOME
 from jupyter_exec_ext.models import Execution, ExecutionState
 from tests.support.full import IS_FULL, SCALE
 from tests.support.hosts import Host, running_host
-from tests.support.machine_pace import others_p99_seconds
+from tests.support.machine_speed import other_sessions_p99_seconds
 from tests.support.sandbox_leftovers import kinds_of_sandbox
 
 pytestmark = pytest.mark.needs("sandbox")
@@ -226,4 +226,4 @@ def test_a_kernel_that_takes_too_much_is_stopped_and_others_work_on(
         assert attack.says in text_of(record)
     assert afterwards == "42\n"
     if IS_FULL:  # a slow moment of a shared machine is no defect of a commit
-        assert p99 <= others_p99_seconds()
+        assert p99 <= other_sessions_p99_seconds()

@@ -20,7 +20,7 @@ import psutil
 
 from jupyter_exec_ext.system.removal import remove_tree
 from tests.support.hosts import Host
-from tests.support.machine_pace import others_p99_seconds
+from tests.support.machine_speed import other_sessions_p99_seconds
 
 from .attacker import Attacker, Outcome, mint_hostile
 from .bystander import Bystander, percentile
@@ -107,7 +107,7 @@ class Figures:
             (self.store_bytes, MAX_STORE_BYTES + MIB, "bytes in the store"),
             (
                 percentile(self.others_seconds, 0.99) if waits else 0.0,
-                others_p99_seconds() if waits else 0.0,
+                other_sessions_p99_seconds() if waits else 0.0,
                 "seconds, 99 of 100 of another session's runs",
             ),
             (self.others_missing, 0, "records of another session that are missing"),

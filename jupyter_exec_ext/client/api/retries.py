@@ -1,4 +1,4 @@
-"""Retries: when a request is sent again, how long a client waits for that, and when it gives up."""
+"""Retries: when a request is sent again, how long a client waits before that, and when it gives up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Interfaces of a run: one gets its output, and one explains why its kernel died."""
+"""Interfaces that a run calls: one receives its output, the other explains why its kernel died."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether there can be checkpoints of a kernel, and where their socket is, by the kernel's provisioner."""
+"""Check whether a kernel's provisioner allows checkpoints, and where the socket for them is."""
 
 from __future__ import annotations
 

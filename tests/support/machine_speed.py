@@ -1,4 +1,7 @@
-"""Pace of this machine: limits in milliseconds are for one on which a bare loop of jupyter_client takes 4.0 ms."""
+"""Speed of this machine, beside one on which a warm `print(1)` through jupyter_client takes 4.0 ms.
+
+Time limits of tests are for that one, and are scaled.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _OTHERS_P99_SECONDS = 0.25
 
 
 @cache
-def slowdown() -> float:
+def slowdown_factor() -> float:
     """Return how many times longer than on that machine the loop takes here, from 1 to 3; it starts a kernel."""
     kernel = Direct()
     try:
@@ -31,6 +34,6 @@ def slowdown() -> float:
     return min(_MAX_SLOWDOWN, max(1.0, median(seconds) / _REFERENCE_SECONDS))
 
 
-def others_p99_seconds() -> float:
+def other_sessions_p99_seconds() -> float:
     """Return how long 99 of 100 of others' runs may take here while code does its worst."""
-    return _OTHERS_P99_SECONDS * slowdown()
+    return _OTHERS_P99_SECONDS * slowdown_factor()

@@ -15,7 +15,7 @@ MAX_LIMITS_BYTES = 8 * 1024  # a token's record has those of all above it, and i
 _MAX_SECONDS = 1e9
 
 
-class RequestFields:
+class FieldReader:
     """Take fields out of a request body, each checked, and complain about what is left."""
 
     def __init__(self, body: Any) -> None:
