@@ -39,7 +39,7 @@ examples:
   python -m tests.full corpus --cases 'endless_*' --starts 2
                                                      some cases, to look into a failure
   python -m tests.full two-tokens --seconds 60       a short run of a long part
-  python -m tests.full 'variants-*'                    all parts of that name
+  python -m tests.full 'variants-*'                  all parts of that name
 """
 
 
