@@ -14,7 +14,7 @@ from jupyter_events import EventLogger
 from .audit import metrics_and_events as metrics
 from .audit.metrics_and_events import EventRecorder
 from .engine.engine import ExecEngine
-from .engine.kernels.hosted_kernels import KEPT_DESCRIPTORS, HostedKernels
+from .engine.kernels.kernel_host import KEPT_DESCRIPTORS, ManagerKernelHost
 from .engine.kernels.process_limits import (
     descriptor_limit,
     fitting_sessions,
@@ -41,12 +41,12 @@ def build_host(
     max_kernels: int | None = None,
     forced_kernel_name: str = "",
     server_sessions: Any = None,
-) -> HostedKernels:
+) -> ManagerKernelHost:
     """Return the kernel host of a server or gateway, and raise the process's limit on descriptors."""
     kernel_manager.kernel_manager_factory = keeping_descriptor_limit(
         kernel_manager.kernel_manager_factory, raise_descriptor_limit()
     )
-    return HostedKernels(
+    return ManagerKernelHost(
         kernel_manager,
         kernel_spec_manager,
         max_kernels=max_kernels,
@@ -78,7 +78,7 @@ class OptionalSteps:
             return None
 
 
-def build_engine(host: HostedKernels, *, events: EventLogger | None = None, **options: Any) -> ExecEngine:
+def build_engine(host: ManagerKernelHost, *, events: EventLogger | None = None, **options: Any) -> ExecEngine:
     """Return an engine on `host`, after ending kernels and executions of earlier servers.
 
     Parameters

@@ -47,7 +47,7 @@ from zmq import ZMQError
 
 from .assembly import build_engine, build_host
 from .auth.caller import Caller, owner
-from .engine.kernels.hosted_kernels import HostedKernels
+from .engine.kernels.kernel_host import ManagerKernelHost
 from .errors import HostNotAllowed, InvalidRequest, OriginNotAllowed, TooManyKernels
 from .mcp.endpoint import McpEndpoint
 from .protocol.kernel_preparation import DEFAULT_NAMES
@@ -62,7 +62,7 @@ from .session_ports.port_services import port_services
 from .standard_api.client_registry import ClientRegistry
 from .standard_api.routes import standard_rules
 from .standard_api.token_alias import replace_auth_token
-from .standard_api.token_places import TOKEN_IN_URL_WARNING, ScopedPath, hide_tokens_in_logs
+from .standard_api.tokens_outside_header import TOKEN_IN_URL_WARNING, ScopedPath, hide_tokens_in_logs
 from .system.resources import exhausted, out_of_resources
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
@@ -141,7 +141,7 @@ class KernelsHandler(stock.MainKernelHandler):
     async def post(self) -> None:
         """Start a kernel."""
         model = self._model()
-        host: HostedKernels = self.settings["kg_personality"].host
+        host: ManagerKernelHost = self.settings["kg_personality"].host
         manager = self.kernel_manager
         kernel_id = model.get("kernel_id") or str(uuid.uuid4())
         options = {

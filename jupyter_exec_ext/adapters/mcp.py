@@ -28,7 +28,7 @@ from ..client.server_connection import JupyterConnectionInfo
 from ..errors import ExecError
 from ._code_session import TIMEOUT_SECONDS, CodeSession, OwnSession, Server
 from ._mcp_bridge import has_endpoint, make_tool_defaults, run_bridge
-from ._session_keeper import SessionKeeper
+from ._session_watchdog import SessionWatchdog
 from ._tool_text import TOOL_DESCRIPTION, TOOL_NAME
 
 __all__ = ["jupyter_mcp_server", "main"]
@@ -102,34 +102,34 @@ def _serving(session: CodeSession) -> MCPServer[None]:
 class _KeptSession(CodeSession):
     """A `CodeSession` that ends with its program, even if that is killed."""
 
-    _keeper: SessionKeeper | None = None
+    _watchdog: SessionWatchdog | None = None
 
     async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OwnSession]:
         client, session = await super()._open(client)
         if not self._place.is_given:
             async with AsyncExitStack() as undo:
                 undo.push_async_callback(self._close, client, session)
-                self._replace_keeper(session)
+                self._replace_watchdog(session)
                 undo.pop_all()
         return client, session
 
-    def _replace_keeper(self, session: OwnSession) -> None:
-        # Not in a thread: a call that is cancelled meanwhile would lose the keeper. It takes 4 ms (2026-11-26).
-        if self._keeper is not None:  # of a session that the server has ended
-            self._keeper.dismiss()
-            self._keeper = None
+    def _replace_watchdog(self, session: OwnSession) -> None:
+        # Not in a thread: a call that is cancelled meanwhile would lose the watchdog. It takes 4 ms (2026-11-26).
+        if self._watchdog is not None:  # of a session that the server has ended
+            self._watchdog.dismiss()
+            self._watchdog = None
         is_kernel = isinstance(session, AsyncStandardExecSession)
-        self._keeper = SessionKeeper(self.connection_info, session.id, is_kernel=is_kernel)
+        self._watchdog = SessionWatchdog(self.connection_info, session.id, is_kernel=is_kernel)
 
     async def _close(self, client: AsyncExecClient, session: OwnSession) -> None:
-        # The keeper stays until then, because the program may be killed while it closes the session.
+        # The watchdog stays until then, because the program may be killed while it closes the session.
         await super()._close(client, session)
         await self._dismiss()
 
     async def _dismiss(self) -> None:
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            await asyncio.to_thread(keeper.dismiss)
+        watchdog, self._watchdog = self._watchdog, None
+        if watchdog is not None:
+            await asyncio.to_thread(watchdog.dismiss)
 
 
 def _block(part: models.Content) -> ContentBlock:

@@ -95,7 +95,34 @@ framework (the idea is h11's). The client raises the same class again from the `
 
 from __future__ import annotations
 
-from .api_errors import (
+from .client_errors import (
+    ApiNotFound,
+    ClientError,
+    CodeError,
+    ConnectionFailed,
+    ConnectionLost,
+    ServerLost,
+    ServerStartFailed,
+    ServerStartTimeout,
+    TransferCorrupted,
+    UnexpectedAnswer,
+)
+from .conflict_errors import (
+    CheckpointFailed,
+    CheckpointHindered,
+    CheckpointUnsupported,
+    Conflict,
+    FilesNotAvailable,
+    IdempotencyKeyReused,
+    NoInputRequested,
+    NotAFile,
+    NotAwaitingApproval,
+    PortsNotAvailable,
+)
+from .error_base import (
+    ExecError,
+)
+from .request_errors import (
     CheckpointNotFound,
     ExecutionNotFound,
     FileNotFound,
@@ -147,7 +174,7 @@ from .api_errors import (
     WrongServer,
     XSRFCheckFailed,
 )
-from .api_failures import (
+from .server_errors import (
     Draining,
     InternalError,
     KernelStartFailed,
@@ -162,33 +189,6 @@ from .api_failures import (
     StorageFull,
     StoreUnavailable,
     Unavailable,
-)
-from .client_errors import (
-    ApiNotFound,
-    ClientError,
-    CodeError,
-    ConnectionFailed,
-    ConnectionLost,
-    ServerLost,
-    ServerStartFailed,
-    ServerStartTimeout,
-    TransferCorrupted,
-    UnexpectedAnswer,
-)
-from .conflict_errors import (
-    CheckpointFailed,
-    CheckpointHindered,
-    CheckpointUnsupported,
-    Conflict,
-    FilesNotAvailable,
-    IdempotencyKeyReused,
-    NoInputRequested,
-    NotAFile,
-    NotAwaitingApproval,
-    PortsNotAvailable,
-)
-from .error_base import (
-    ExecError,
 )
 
 __all__ = [

@@ -16,9 +16,9 @@ from ..errors import Forbidden, Gone, InvalidRequest, NotFound, UnexpectedAnswer
 from ..protocol.strict_json import dump_bytes, loads_strict
 from .answers import MAX_KEPT_BODY_BYTES, read_body
 from .callers import PoolCaller, require_runner
-from .keeper import Keeper
 from .pool_server import AWAY, Server, ServerState
 from .router import PREFIX, NothingSent, Refused, Router, unreachable
+from .server_keeper import Keeper
 from .server_lookup import AcaName, McpClient, ServerLookup, makes_mcp_session, server_in_mcp
 from .server_tokens import ServerTokens
 from .sessions import TRY_NEXT, SessionRequests

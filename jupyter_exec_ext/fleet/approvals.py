@@ -10,9 +10,9 @@ from ..errors import ExecutionNotFound, Forbidden
 from ..protocol.strict_json import loads_strict
 from .answers import answer_json, read_body
 from .callers import PoolCaller
-from .keeper import Keeper
 from .pool_server import AWAY
 from .router import NothingSent, unreachable
+from .server_keeper import Keeper
 from .server_lookup import server_in
 from .server_requests import ServerRequests
 from .sessions import SessionRequests

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from .keeper import Keeper
 from .pool_server import ServerState
+from .server_keeper import Keeper
 
 _PLACE_BUCKETS = (0.005, 0.01, 0.02, 0.04, 0.1, 0.25, 1.0, 5.0, 30.0)
 _FORWARD_BUCKETS = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 2.0, 10.0, 60.0)

@@ -21,13 +21,13 @@ from .callers import Callers, PoolCaller
 from .credential_watch import CredentialWatch
 from .fleet import Fleet
 from .issued_tokens import IssuedTokens
-from .keeper import Keeper
 from .metrics import PoolMetrics
 from .pool_server import Server
 from .pool_settings import ExecPool
 from .router import NothingSent, Router
 from .searches import Searches
 from .server_checks import check_servers
+from .server_keeper import Keeper
 from .server_lookup import ServerLookup, server_in
 from .server_requests import ServerRequests
 from .server_tokens import LIFE_SECONDS, ServerTokens

@@ -9,9 +9,9 @@ from urllib.parse import urlencode
 
 from ..errors import ExecutionNotFound, InvalidRequest
 from .callers import PoolCaller
-from .keeper import Keeper
 from .pool_server import Server
 from .router import NothingSent
+from .server_keeper import Keeper
 from .server_lookup import server_in
 from .server_tokens import ServerTokens
 from .sessions import SessionRequests

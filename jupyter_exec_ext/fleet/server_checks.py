@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from ..errors import PoliciesInvalid
-from .keeper import Keeper
 from .pool_server import AWAY
 from .pool_settings import ExecPool
 from .router import NothingSent
+from .server_keeper import Keeper
 from .server_requests import ServerRequests
 
 _AGAIN_SECONDS = 0.2

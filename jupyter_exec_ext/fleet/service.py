@@ -30,10 +30,10 @@ from .answers import answer_json, read_flag, require_scope
 from .approvals import Approvals, require_admin
 from .callers import Callers, PoolCaller
 from .credential_watch import CredentialWatch
-from .keeper import Keeper
 from .metrics import PoolMetrics
 from .router import PREFIX, NothingSent
 from .searches import Searches
+from .server_keeper import Keeper
 from .server_tokens import ServerTokens
 from .sessions import SessionRequests
 from .status_page import status_page, token_from_basic_login

@@ -28,12 +28,12 @@ from ..protocol.strict_json import dumps
 from .answers import read_body
 from .callers import PoolCaller, require_runner
 from .credential_watch import CredentialWatch
-from .keeper import Keeper
 from .lost_executions import answer_lost
 from .metrics import PoolMetrics
 from .pool_server import AWAY, Reservation, Server, ServerState
 from .pool_settings import ExecPool
 from .router import NothingSent, Refused, Router, unreachable
+from .server_keeper import Keeper
 from .server_lookup import RunKey, ServerLookup, server_in
 from .server_tokens import ServerTokens
 from .server_watch import PROBE_SECONDS

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..protocol.kernel_preparation import BOUNDED_OUTPUT, DEFAULTS
-from .fork_program import ROOM
+from .fork_parent_program import ROOM
 from .forkable_command import NotForkableError, Program
 from .forking_process import ForkingProcess
 
@@ -66,7 +66,7 @@ class ForkParent(ForkingProcess):
     def _start(program: Program, theirs: socket.socket) -> subprocess.Popen[bytes]:
         files = {"bounded_output": str(BOUNDED_OUTPUT), "defaults": str(DEFAULTS)}
         orders = {"arguments": program.arguments, "preload": program.preload, **files}
-        file = str(Path(__file__).with_name("fork_program.py"))
+        file = str(Path(__file__).with_name("fork_parent_program.py"))
         try:
             return subprocess.Popen(
                 [program.python, *program.options, file, str(theirs.fileno()), json.dumps(orders)],

@@ -4,8 +4,8 @@ A request is one byte with four descriptors: standard input, output and error, a
 comes over the channel, as a line of JSON, which only the child reads: a later child could find anything that its parent
 has ever held in memory. The parent reports on the socket which of its children have ended.
 
-Read by ``fork_program.py`` and, in kernels, by ``in_kernel/checkpoint.py``, where our package need not be installed.
-`forking_process` is the other end.
+Read by ``fork_parent_program.py`` and, in kernels, where our package need not be installed, by
+``in_kernel/checkpoint.py``. `forking_process` is the other end.
 """
 
 from __future__ import annotations

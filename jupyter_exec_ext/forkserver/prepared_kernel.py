@@ -1,4 +1,4 @@
-"""An IPython kernel of which as much as possible is there before the fork; loaded by ``fork_program.py``.
+"""An IPython kernel of which as much as possible is there before the fork; loaded by ``fork_parent_program.py``.
 
 What reads nothing but configuration is made by the parent: the application and the interactive shell. What has sockets,
 threads, files or keys is made by the child, by ipykernel's own code.

@@ -6,7 +6,7 @@ shell: with new sockets, threads and streams, and with all variables as they wer
 
 ``protocol/kernel_checkpoint_messages.py`` sends this source to kernels, on Linux alone. A kernel's environment need not
 have our package, and its Python and ipykernel may be older. ``frozen_process.py``, ``restored_kernel.py`` and
-``hindrances.py`` have its parts.
+``checkpoint_hindrances.py`` have its parts.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from typing import Any
 from IPython import get_ipython
 
 frozen_process: Any = importlib.import_module("jupyter_exec_frozen_process")
-hindrances: Any = importlib.import_module("jupyter_exec_hindrances")
+hindrances: Any = importlib.import_module("jupyter_exec_checkpoint_hindrances")
 restored_kernel: Any = importlib.import_module("jupyter_exec_restored_kernel")
 
 _NO_FORK_WARNING = ("ignore", None, DeprecationWarning, None, 0)

@@ -28,7 +28,7 @@ from ipykernel.iostream import OutStream
 from IPython import get_ipython
 
 bounded_output: Any = importlib.import_module("jupyter_exec_bounded_output")
-hindrances: Any = importlib.import_module("jupyter_exec_hindrances")
+hindrances: Any = importlib.import_module("jupyter_exec_checkpoint_hindrances")
 requests: Any = importlib.import_module("jupyter_exec_fork_requests")
 
 _LAST_ANSWER_SECONDS = 1.0

@@ -19,7 +19,7 @@ _MODULES = {
     "jupyter_exec_fork_requests": _PACKAGE / "forkserver" / "fork_requests.py",
     **{
         f"jupyter_exec_{name}": _PACKAGE / "in_kernel" / f"{name}.py"
-        for name in ("bounded_output", "hindrances", "frozen_process", "restored_kernel", "checkpoint")
+        for name in ("bounded_output", "checkpoint_hindrances", "frozen_process", "restored_kernel", "checkpoint")
     },
 }
 _ANSWER = "checkpoint"

@@ -13,7 +13,7 @@ from ..engine.engine import ExecEngine
 from ..mcp.endpoint import McpEndpoint
 from ..session_ports.port_services import port_services
 from ..standard_api.client_registry import ClientRegistry
-from ..standard_api.token_places import TOKEN_IN_URL_WARNING
+from ..standard_api.tokens_outside_header import TOKEN_IN_URL_WARNING
 from .base_handler import ExecHandler, Services
 from .closed_gate import close_gate_if_invalid
 from .gate import ServerGate

@@ -17,7 +17,7 @@ from .client_registry import ClientKey
 from .kernel_handlers import StandardHandler
 from .outgoing_messages import OutgoingMessage
 from .remote_client import RemoteClient
-from .token_places import TOKEN_PROTOCOL
+from .tokens_outside_header import TOKEN_PROTOCOL
 
 _MAX_NAME_CHARACTERS = 128
 _PING_SECONDS = 30.0

@@ -13,8 +13,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ..errors import InvalidRequest
-from ..protocol.client_frames import decode_client_message
 from ..protocol.strict_json import is_encodable, parsed_bytes
+from ..protocol.websocket_frames import decode_client_message
 from ..server.gate import Access
 from ..server.rights import CONTROL_EXECUTIONS, DELETE_SESSIONS, READ_EXECUTIONS, RUN_CODE
 

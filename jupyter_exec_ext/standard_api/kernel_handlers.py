@@ -17,7 +17,7 @@ from .client_registry import ClientRegistry
 from .interrupts import interrupt_kernel
 from .kernel_ids import kernel_id_of
 from .standard_json import kernel_to_json, kernelspecs_to_json, make_session_metadata, make_session_name
-from .token_places import move_token
+from .tokens_outside_header import move_token
 
 _MAX_CHARACTERS = 1024
 # Actions in the answer of `/api/me`, with the scope that each needs here.

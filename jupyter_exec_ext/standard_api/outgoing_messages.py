@@ -27,9 +27,9 @@ from ..models import (
     TruncatedEvent,
     UnresponsiveEvent,
 )
-from ..protocol.client_frames import pack_message
 from ..protocol.kernel_messages import PROTOCOL_VERSION, new_header
 from ..protocol.strict_json import dump_bytes
+from ..protocol.websocket_frames import pack_message
 
 # Names of errors by state, for executions whose code raised none itself.
 _NAMES = {

@@ -16,7 +16,7 @@ from ..auth.caller import Caller
 from ..engine.access.token_service import TokenService
 from ..models import TokenRequest
 from .routes import STANDARD_PREFIX
-from .token_places import move_token
+from .tokens_outside_header import move_token
 
 # Scopes that clients of the kernels API need.
 _SCOPES = (

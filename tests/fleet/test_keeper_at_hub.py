@@ -14,9 +14,9 @@ import pytest
 from jupyter_exec_ext import AsyncExecClient, JupyterConnectionInfo
 from jupyter_exec_ext.errors import ExecError
 from jupyter_exec_ext.fleet.hub_fleet import HubFleet
-from jupyter_exec_ext.fleet.keeper import Keeper
 from jupyter_exec_ext.fleet.pool_server import Server, ServerState
 from jupyter_exec_ext.fleet.pool_settings import ExecPool
+from jupyter_exec_ext.fleet.server_keeper import Keeper
 from jupyter_exec_ext.fleet.server_requests import ServerRequests
 from tests.support import canaries
 from tests.support.bearers import UNPROTECTED

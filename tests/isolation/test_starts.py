@@ -13,7 +13,7 @@ from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
 from jupyter_exec_ext import EmbeddedIPythonCodeExecutor
-from jupyter_exec_ext.engine.kernels.hosted_kernels import HostedKernels
+from jupyter_exec_ext.engine.kernels.kernel_host import ManagerKernelHost
 from jupyter_exec_ext.errors import KernelStartFailed
 from jupyter_exec_ext.isolation.common.visible_files import resolve_program
 from tests.executors.conftest import python
@@ -76,7 +76,7 @@ async def test_what_an_isolated_kernel_says_before_it_ends_is_kept(
     install(tmp_path, provisioner, sys.executable, "-c", code)
     specs: Any = KernelSpecManager(kernel_dirs=[str(tmp_path / "kernels")])
     manager = AsyncMappingKernelManager(kernel_spec_manager=specs, connection_dir=str(tmp_path))
-    host = HostedKernels(manager, specs)
+    host = ManagerKernelHost(manager, specs)
     kernel = await host.start("under-test", dict(os.environ), None)
     try:
         while await kernel.alive():

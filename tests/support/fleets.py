@@ -13,12 +13,12 @@ import pytest
 from aiohttp import web
 
 from jupyter_exec_ext.errors import NoServerStarted, Unavailable
-from jupyter_exec_ext.fleet import keeper as keeper_module
+from jupyter_exec_ext.fleet import server_keeper as keeper_module
 from jupyter_exec_ext.fleet import server_requests, server_watch
 from jupyter_exec_ext.fleet.fleet import FleetServer
-from jupyter_exec_ext.fleet.keeper import Keeper
 from jupyter_exec_ext.fleet.pool_server import Server
 from jupyter_exec_ext.fleet.pool_settings import ExecPool
+from jupyter_exec_ext.fleet.server_keeper import Keeper
 from jupyter_exec_ext.fleet.server_requests import ServerRequests
 
 USER = "exec-pool"

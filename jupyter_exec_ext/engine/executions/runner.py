@@ -25,7 +25,7 @@ from ..kernels.death_report import plain_death
 from ..kernels.kernel_connection import KernelConnection
 from ..ports import Kernel, KernelExit
 from .lifecycle import StopCause, Verdict
-from .run_ports import DeathExplainer, OutputSink
+from .run_interfaces import DeathExplainer, OutputSink
 
 _QUIET_AFTER_DEATH_SECONDS = 0.03
 _LAST_WORDS_SECONDS, _MOST_LAST_WORDS_SECONDS = 0.5, 3.0  # the second while messages are still being read

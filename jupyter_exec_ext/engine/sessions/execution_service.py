@@ -52,9 +52,9 @@ from ..ports import EventLog, ExecutionStore, FileReader, Store
 from ..settings import EngineSettings
 from .approval_service import ApprovalService, NeededApproval, needed_approval
 from .live_session import LiveSession, ended_error
-from .session_outlook import follow_execution
 from .session_registry import SessionRegistry
 from .session_service import SessionService
+from .session_status import follow_execution
 
 _SESSION_FIELDS = tuple(field.name for field in fields(SessionRequest))
 

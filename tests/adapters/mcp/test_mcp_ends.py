@@ -21,7 +21,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from jupyter_exec_ext import AsyncExecClient, LocalJupyterServer
-from jupyter_exec_ext.adapters._session_keeper import SessionKeeper
+from jupyter_exec_ext.adapters._session_watchdog import SessionWatchdog
 from jupyter_exec_ext.adapters.mcp import _KeptSession
 from jupyter_exec_ext.models import SessionState
 from tests.adapters.beacon import beacon
@@ -174,14 +174,14 @@ async def test_a_program_whose_whole_group_is_killed_leaves_no_session(local_ser
         assert await client.list_sessions() == []
 
 
-async def test_close_ends_the_session_keeper(local_server: LocalJupyterServer) -> None:
+async def test_close_ends_the_session_watchdog(local_server: LocalJupyterServer) -> None:
     async with Client(program(local_server, OWN_TOOL)) as agent:
         await agent.call_tool("execute_code", {"code": "1"})
-        (keeper,) = psutil.Process(pid_of_program()).children()
-        assert "jupyter_exec_ext.adapters._session_keeper" in keeper.cmdline()[-1]
-        told = " ".join(keeper.cmdline()) + str(keeper.environ())
+        (watchdog,) = psutil.Process(pid_of_program()).children()
+        assert "jupyter_exec_ext.adapters._session_watchdog" in watchdog.cmdline()[-1]
+        told = " ".join(watchdog.cmdline()) + str(watchdog.environ())
         assert str(local_server.connection_info.token) not in told
-    keeper.wait(10)
+    watchdog.wait(10)
 
 
 def children() -> set[int]:
@@ -189,18 +189,18 @@ def children() -> set[int]:
 
 
 @only_in_full
-async def test_a_call_cancelled_while_the_keeper_starts_leaves_nothing(
+async def test_a_call_cancelled_while_the_watchdog_starts_leaves_nothing(
     local_server: LocalJupyterServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop, cancelled, before = asyncio.get_running_loop(), threading.Event(), children()
 
-    class CancellingKeeper(SessionKeeper):
+    class CancellingWatchdog(SessionWatchdog):
         def __init__(self, *args: Any, **options: Any) -> None:
             loop.call_soon_threadsafe(call.cancel)
             cancelled.wait(0.1)
             super().__init__(*args, **options)
 
-    monkeypatch.setattr("jupyter_exec_ext.adapters.mcp.SessionKeeper", CancellingKeeper)
+    monkeypatch.setattr("jupyter_exec_ext.adapters.mcp.SessionWatchdog", CancellingWatchdog)
     async with AsyncExecClient(local_server.connection_info) as client:
         async with _KeptSession(local_server) as session:
             call = asyncio.ensure_future(session.run("1"))
@@ -211,13 +211,13 @@ async def test_a_call_cancelled_while_the_keeper_starts_leaves_nothing(
     assert children() == before
 
 
-async def test_a_keeper_that_cannot_start_leaves_no_session(
+async def test_a_watchdog_that_cannot_start_leaves_no_session(
     local_server: LocalJupyterServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*args: Any, **options: Any) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr("jupyter_exec_ext.adapters.mcp.SessionKeeper", fail)
+    monkeypatch.setattr("jupyter_exec_ext.adapters.mcp.SessionWatchdog", fail)
     async with AsyncExecClient(local_server.connection_info) as client, _KeptSession(local_server) as session:
         with pytest.raises(OSError, match="no more processes"):
             await session.run("1")

@@ -18,7 +18,7 @@ from jupyter_exec_ext.assembly import build_engine, build_host
 from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 from jupyter_exec_ext.engine.engine import ExecEngine
-from jupyter_exec_ext.engine.kernels.hosted_kernels import HostedKernels
+from jupyter_exec_ext.engine.kernels.kernel_host import ManagerKernelHost
 from jupyter_exec_ext.errors import KernelStartFailed, SessionEnded
 from jupyter_exec_ext.models import ExecutionRequest, Session, SessionRequest, SessionState, TokenRequest
 
@@ -90,7 +90,7 @@ def connections(manager: AsyncMappingKernelManager, kernel_id: str) -> int:
 
 def uses(engine: ExecEngine) -> dict[str, Any]:
     host = engine.host
-    assert isinstance(host, HostedKernels)
+    assert isinstance(host, ManagerKernelHost)
     return host._uses._uses
 
 
@@ -302,7 +302,7 @@ async def test_kernel_with_a_notebook_is_not_culled(engine: ExecEngine, manager:
 
 async def test_host_without_records_for_the_api_is_left_alone() -> None:
     manager: Any = AsyncMultiKernelManager()
-    HostedKernels(manager, KernelSpecManager())
+    ManagerKernelHost(manager, KernelSpecManager())
     assert not hasattr(manager, "kernel_model")
 
 

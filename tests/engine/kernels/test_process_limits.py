@@ -14,7 +14,7 @@ import zmq
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
-from jupyter_exec_ext.engine.kernels.hosted_kernels import HostedKernels
+from jupyter_exec_ext.engine.kernels.kernel_host import ManagerKernelHost
 from jupyter_exec_ext.engine.kernels.process_limits import fitting_sessions, keeping_descriptor_limit
 from jupyter_exec_ext.errors import OutOfResources
 from jupyter_exec_ext.system.resources import out_of_resources
@@ -59,7 +59,7 @@ async def test_a_kernel_keeps_its_soft_limit_over_a_restart() -> None:
     specs = KernelSpecManager()
     manager = AsyncMappingKernelManager(kernel_spec_manager=specs)
     manager.kernel_manager_factory = keeping_descriptor_limit(manager.kernel_manager_factory, 300)
-    host = HostedKernels(manager, specs)
+    host = ManagerKernelHost(manager, specs)
     kernel = await host.start("python3", {}, None)
     try:
         for _ in range(2):
@@ -78,7 +78,7 @@ async def test_a_start_for_which_zeromq_has_no_socket_is_out_of_resources() -> N
     taken = context.socket(zmq.DEALER)
     before = set(psutil.Process().children())
     with pytest.raises(OutOfResources, match="too many open files"):
-        await HostedKernels(manager, specs).start("python3", {}, None)
+        await ManagerKernelHost(manager, specs).start("python3", {}, None)
     assert set(psutil.Process().children()) <= before  # the launched process has ended
     await manager.shutdown_all(now=True)
     taken.close()

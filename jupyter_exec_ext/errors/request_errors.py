@@ -1,4 +1,4 @@
-"""Errors that the server sends for rejected requests (4xx) and limits (429); `api_failures` has its failures (5xx)."""
+"""Errors that the server sends for rejected requests (4xx); `server_errors` has those of its own failures (5xx)."""
 
 from __future__ import annotations
 

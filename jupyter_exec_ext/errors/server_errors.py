@@ -1,4 +1,4 @@
-"""Errors of a server that has failed or cannot serve now (5xx); `api_errors` has those of rejected requests."""
+"""Errors of a server that has failed or cannot serve now (5xx); `request_errors` has those of rejected requests."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ KEPT_DESCRIPTORS = 32
 _PASSED_ON = (TooManyKernels, IsolationRequired, KernelSpecNotFound, KernelStartFailed)
 
 
-class HostedKernels(KernelSpecCatalog):
+class ManagerKernelHost(KernelSpecCatalog):
     """The kernels of a host.
 
     Parameters

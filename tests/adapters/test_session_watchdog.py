@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pytest
 
 from jupyter_exec_ext import JupyterConnectionInfo
-from jupyter_exec_ext.adapters._session_keeper import SessionKeeper
+from jupyter_exec_ext.adapters._session_watchdog import SessionWatchdog
 
 _SHADOW = "import os, pathlib; pathlib.Path(os.environ['IMPORTED']).touch()\n"
 
@@ -50,9 +50,9 @@ def test_watchdog_ends_the_session_without_modules_of_the_current_directory(
     with HTTPServer(("127.0.0.1", 0), EndingSessions) as server:
         answering = threading.Thread(target=server.handle_request)
         answering.start()
-        keeper = SessionKeeper(JupyterConnectionInfo("127.0.0.1", False, server.server_port), "ses_1")
-        keeper._pipe.close()  # as if this program had ended
-        assert keeper._process.wait(60) == 0
+        watchdog = SessionWatchdog(JupyterConnectionInfo("127.0.0.1", False, server.server_port), "ses_1")
+        watchdog._pipe.close()  # as if this program had ended
+        assert watchdog._process.wait(60) == 0
         answering.join(60)
     assert EndingSessions.asked == ["/exec/v1/sessions/ses_1"]
     assert not imported.exists()

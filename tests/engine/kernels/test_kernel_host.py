@@ -10,7 +10,7 @@ import pytest
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelManager
 
-from jupyter_exec_ext.engine.kernels.hosted_kernels import HostedKernels
+from jupyter_exec_ext.engine.kernels.kernel_host import ManagerKernelHost
 from jupyter_exec_ext.errors import KernelSpecNotFound, OutOfResources
 
 
@@ -36,9 +36,9 @@ def install(directory: Path, name: str = "mine", display_name: str = "Mine") -> 
     (directory / name / "kernel.json").write_text(json.dumps(spec))
 
 
-def host_of(*directories: Path) -> HostedKernels:
+def host_of(*directories: Path) -> ManagerKernelHost:
     specs: Any = KernelSpecManager(kernel_dirs=[str(directory) for directory in directories], kernel_spec_class=_Noted)
-    return HostedKernels(AsyncMappingKernelManager(kernel_spec_manager=specs), specs)
+    return ManagerKernelHost(AsyncMappingKernelManager(kernel_spec_manager=specs), specs)
 
 
 async def test_find_reads_kernelspecs_outside_the_event_loop(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..client.server_connection import JupyterConnectionInfo
 
 
-class SessionKeeper:
+class SessionWatchdog:
     """A process that ends a session when this program has ended, unless it is dismissed first.
 
     Parameters
