@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from itertools import chain
 from pathlib import Path
@@ -25,7 +25,16 @@ from tests.hostile.corpus import Case, choose
 from tests.hostile.server import Limits
 from tests.hostile.two_tokens import RUNS, SECONDS, run_two_tokens
 from tests.support.full import VARIABLE
-from tests.support.full_record import REPORT_OPTIONS, Result, note_end, read_figures, read_record, write_record
+from tests.support.full_record import (
+    REPORT_OPTIONS,
+    Result,
+    note_end,
+    note_second_run,
+    read_failed_tests,
+    read_figures,
+    read_record,
+    write_record,
+)
 
 ROOT = Path(__file__).parent.parent
 #: How many servers are started one after the other on what hostile kernels have left behind.
@@ -36,6 +45,7 @@ examples:
   python -m tests.full --list                        what there is
   python -m tests.full corpus --record corpus.json   one part, with its figures in corpus.json and corpus.md
   python -m tests.full --record all.json             all parts; stopped and given again, it goes on where it was
+  python -m tests.full --failed --record all.json    only the tests that failed, once they are mended
   python -m tests.full corpus --cases 'endless_*' --starts 2
                                                      some cases, to look into a failure
   python -m tests.full two-tokens --seconds 60       a short run of a long part
@@ -55,11 +65,14 @@ class Options:
         Servers of the corpus.
     seconds : float
         Length of the two-token run.
+    tests : tuple of str
+        Pytest's ids of the only tests that are run, of a part that is one of pytest's; empty for all.
     """
 
     cases: list[Case]
     starts: int = STARTS
     seconds: float = SECONDS
+    tests: tuple[str, ...] = ()
 
 
 class Progress:
@@ -116,10 +129,17 @@ def _run_pytest(paths: Sequence[str], **environment: str) -> Callable[[Options],
     def run(options: Options) -> Result:
         with tempfile.TemporaryDirectory() as directory:
             report = Path(directory, "report.xml")
-            command = [sys.executable, "-m", "pytest", "-q", "-s", f"--junitxml={report}", *REPORT_OPTIONS, *paths]
+            # Arguments that are no paths choose among tests, and all that were chosen before are chosen again.
+            chosen = [*(a for a in paths if not a.startswith("tests/")), *options.tests] if options.tests else paths
+            command = [sys.executable, "-m", "pytest", "-q", "-s", f"--junitxml={report}", *REPORT_OPTIONS, *chosen]
             done = subprocess.run(command, cwd=ROOT, env={**os.environ, VARIABLE: "1", **environment}, check=False)
-            figures = read_figures(report)
-        return Result([] if done.returncode == 0 else [f"pytest ended with {done.returncode}; see above"], figures)
+            figures, failed = read_figures(report), read_failed_tests(report)
+        if done.returncode == 0:
+            return Result([], figures)
+        # 1 says that tests failed; after another code, they were not all.
+        tests = failed if done.returncode == 1 else []
+        problems = [f"{test} failed" for test in tests] or [f"pytest ended with {done.returncode}; see above"]
+        return Result(problems, figures, failed_tests=tests)
 
     return run
 
@@ -364,6 +384,11 @@ def _parser() -> argparse.ArgumentParser:
         "--seconds", type=float, default=SECONDS, help="how long the two-token run lasts at least (%(default)g)"
     )
     parser.add_argument(
+        "--failed",
+        action="store_true",
+        help="run only the tests that failed, of the parts in the record; one whose tests all pass now has passed",
+    )
+    parser.add_argument(
         "--record",
         type=Path,
         metavar="FILE.json",
@@ -387,6 +412,21 @@ def _table(results: dict[str, Result]) -> str:
     return "\n".join(lines)
 
 
+def _write(record: Path | None, results: Mapping[str, Result]) -> None:
+    if record is not None:
+        write_record(record, {name: results[name] for name in PARTS if name in results})
+
+
+def _run_failed(results: Mapping[str, Result], names: Sequence[str], options: Options, record: Path) -> None:
+    for name in names:
+        result = results.get(name)
+        if result is None or not result.failed_tests:
+            continue
+        print(f"{name}: its {len(result.failed_tests)} failed tests", flush=True)
+        note_second_run(result, PARTS[name].run(replace(options, tests=tuple(result.failed_tests))))
+        _write(record, results)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; return its exit code: 1 if something does not hold."""
     parser = _parser()
@@ -400,20 +440,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.list:
         _list_parts()
         return 0
+    if given.failed and given.record is None:
+        parser.error("--failed needs --record, which has the tests that failed")
     options = Options(cases, given.starts, given.seconds)
     try:
         results = {} if given.record is None else read_record(given.record)
     except ValueError as error:
         parser.error(str(error))
     named = [part for name in given.parts for part in PARTS if fnmatch(part, name)]
+    if given.failed:
+        _run_failed(results, named or list(PARTS), options, given.record)
+        print(_table(results))
+        return 0 if all(result.passed for result in results.values()) else 1
     left = named or [name for name in PARTS if name not in results or not results[name].passed]
     for name in left:
         print(f"{name}: {PARTS[name].about} (about {PARTS[name].takes})", flush=True)
         began = time.monotonic()
         results[name] = PARTS[name].run(options)
         note_end(results[name], time.monotonic() - began)
-        if given.record is not None:  # after each part: what was measured is not lost with the next one
-            write_record(given.record, {name: results[name] for name in PARTS if name in results})
+        _write(given.record, results)  # after each part: what was measured is not lost with the next one
     print(_table(results))
     return 0 if all(result.passed for result in results.values()) else 1
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests import full
 from tests.support.commit_selection import choose_left_out
-from tests.support.full_record import REPORT_OPTIONS, Result, read_figures
+from tests.support.full_record import REPORT_OPTIONS, Result, read_failed_tests, read_figures
 
 
 def test_help_names_each_part_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +85,42 @@ def test_recorded_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pyte
     assert list(json.loads((tmp_path / "record.json").read_text())) == ["first", "second", "third"]
 
 
+def test_only_failed_tests_run_again_until_they_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, ...]] = []
+    broken = ["tests/test_a.py::test_one", "tests/test_a.py::test_two[x]"]
+
+    def run(options: full.Options) -> Result:
+        asked.append(options.tests)
+        failed = [test for test in broken if test in (options.tests or broken)]
+        return Result([f"{test} failed" for test in failed], {"tests": len(options.tests) or 9}, failed_tests=failed)
+
+    def stop(options: full.Options) -> Result:
+        return Result(["pytest ended with 3; see above"])
+
+    monkeypatch.setattr(full, "PARTS", {"first": full.Part("a", "1 s", run), "second": full.Part("b", "1 s", stop)})
+    file = tmp_path / "record.json"
+    command = ["--record", str(file), "--failed"]
+    assert full.main(command[:2]) == 1
+    both = tuple(broken)
+    del broken[0]
+    assert full.main(command) == 1
+    assert json.loads(file.read_text())["first"]["failed_tests"] == broken
+    broken.clear()
+    assert full.main(command) == 1  # the second part has no tests that could be run alone
+    assert asked == [(), both, both[1:]]
+    first = json.loads(file.read_text())["first"]
+    assert (first["problems"], first["failed_tests"], first["figures"]["tests"]) == ([], [], 9)
+    assert all(test in file.with_suffix(".md").read_text() for test in both)
+    assert "| second | **failed** |" in file.with_suffix(".md").read_text()
+
+
+def test_failed_tests_are_looked_up_in_a_record(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        full.main(["--failed"])
+    assert ended.value.code == 2
+    assert "--failed needs --record" in capsys.readouterr().err
+
+
 def test_file_that_is_no_record_is_refused_and_kept(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "notes.json"
     file.write_text('["bread", "milk"]')
@@ -140,3 +176,28 @@ def test_figures_of_a_report_of_pytest_are_kept(tmp_path: Path) -> None:
     assert subprocess.run(command, cwd=tmp_path, capture_output=True, check=False).returncode == 0
     assert read_figures(report) == {"tests": 2, "skipped": 1, "cut": "20 of 20"}
     assert read_figures(tmp_path / "none.xml") == {}
+
+
+def test_failed_tests_of_a_report_have_the_ids_that_pytest_takes(tmp_path: Path) -> None:
+    folder = tmp_path / "tests"
+    folder.mkdir()
+    (folder / "test_it.py").write_text(
+        "import pytest\n"
+        "class TestIt:\n"
+        "    @pytest.mark.parametrize('text', ['a b', 'c::d', '\\x1b'])\n"
+        "    def test_one(self, text): assert text == 'never'\n"
+        "@pytest.fixture\n"
+        "def broken():\n"
+        "    yield\n"
+        "    assert False\n"
+        "def test_two(broken): assert False\n"
+        "def test_three(): pass\n"
+    )
+    report = tmp_path / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:asyncio", f"--junitxml={report}", *REPORT_OPTIONS]
+    assert subprocess.run([*command, "tests"], cwd=tmp_path, capture_output=True, check=False).returncode == 1
+    failed = read_failed_tests(report)
+    assert len(failed) == 4
+    assert subprocess.run([*command, *failed], cwd=tmp_path, capture_output=True, check=False).returncode == 1
+    assert read_failed_tests(report) == failed
+    assert read_failed_tests(tmp_path / "none.xml") == []

@@ -32,6 +32,8 @@ class Result:
         How long it took.
     commit, ended : str
         The checkout it ran on, and when it ended (UTC).
+    failed_tests : list of str
+        Pytest's ids of the tests that failed, if the part is one of pytest's.
     """
 
     problems: list[str]
@@ -39,6 +41,7 @@ class Result:
     seconds: float = 0.0
     commit: str = ""
     ended: str = ""
+    failed_tests: list[str] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
@@ -111,11 +114,54 @@ def read_figures(report: Path) -> dict[str, object]:
     return counts | {name: value for name, value in said.items() if not name.startswith("hypothesis-")}
 
 
+def read_failed_tests(report: Path) -> list[str]:
+    """Return pytest's ids of the tests that failed in a report."""
+    if not report.exists():
+        return []
+    cases = ElementTree.parse(report).getroot()[0].iter("testcase")
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    # A collection that failed has no file. One test can have two entries: of its call, and of its teardown.
+    return list(dict.fromkeys(_id_of(case) for case in failed if "file" in case.attrib))
+
+
+def _id_of(case: ElementTree.Element) -> str:
+    file, name = case.attrib["file"], case.attrib["name"]
+    module = file.removesuffix(".py").replace("/", ".")
+    classes = case.attrib["classname"].removeprefix(module).split(".")[1:]
+    return "::".join([file, *classes, name])
+
+
+def current_commit() -> str:
+    """Return the short name of the checkout's commit."""
+    asked = subprocess.run(
+        ["git", "rev-parse", "--short=7", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() or "not in git"
+
+
+def note_second_run(result: Result, again: Result) -> None:
+    """Note in the result of a part how its failed tests ended that were run again by themselves.
+
+    Parameters
+    ----------
+    result : Result
+        The part's.
+    again : Result
+        The result of these tests; if pytest did not run them all, nothing is noted.
+    """
+    if not again.passed and not again.failed_tests:
+        return
+    passed = [test for test in result.failed_tests if test not in again.failed_tests]
+    result.figures |= {name: value for name, value in again.figures.items() if name not in ("tests", "skipped")}
+    if passed:
+        name = f"failed at first, and passed on {current_commit()}"
+        earlier = [str(result.figures[name])] if name in result.figures else []
+        result.figures[name] = ", ".join([*earlier, *passed])
+    result.problems, result.failed_tests = again.problems, again.failed_tests
+
+
 def note_end(result: Result, seconds: float) -> None:
     """Add to a result how long it took, when it ended, and on which commit."""
     result.seconds = round(seconds, 1)
     result.ended = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M")
-    asked = subprocess.run(
-        ["git", "rev-parse", "--short=7", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    result.commit = asked.stdout.strip() or "not in git"
+    result.commit = current_commit()
