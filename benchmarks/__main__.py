@@ -1,4 +1,4 @@
-"""Fast or not, beside named peers, in one run: sessions from fresh to first result, warm runs, floods, memory and more.
+"""Benchmarks beside named peers, in one run: fresh sessions, warm runs, floods, memory and more.
 
     python -m benchmarks                           everything, into docs/contributing/performance/; --list names it
     python -m benchmarks --quick                   everything with little of each, to see that it works

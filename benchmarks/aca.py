@@ -1,4 +1,4 @@
-"""What kernels of a session pool cost the process that holds them while nobody uses them, and how soon they start.
+"""Cost of a session pool's kernels for the process that holds them while nobody uses them, and the time to start one.
 
     python -m benchmarks.aca [NUMBER]
 

@@ -1,4 +1,4 @@
-"""What rows are given: contenders in their processes, servers, and how much to do."""
+"""`Bench`: the contenders' processes, the servers, and the numbers of rounds that each module of `rows` is given."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .contestants import Contestant
+from .contender_table import Contender
 from .interleave import interleaved
 from .peers import ROOT, PeerError, Worker, environment
 from .processes import settle
@@ -80,48 +80,48 @@ class Bench:
         """Return a size: the full one, or the one to see that it works."""
         return quick if self.quick else full
 
-    def available(self, contestants: Iterable[Contestant]) -> list[Contestant]:
+    def available(self, contenders: Iterable[Contender]) -> list[Contender]:
         """Return those that can be here, and note of the others why not."""
         found = []
-        for contestant in contestants:
-            if reason := self._missing(contestant):
-                if contestant.label not in self.results.left_out:
-                    self.say(f"  left out: {contestant.label}: {reason}")
-                self.results.left_out[contestant.label] = reason
+        for contender in contenders:
+            if reason := self._missing(contender):
+                if contender.label not in self.results.left_out:
+                    self.say(f"  left out: {contender.label}: {reason}")
+                self.results.left_out[contender.label] = reason
             else:
-                found.append(contestant)
+                found.append(contender)
         return found
 
-    def _missing(self, contestant: Contestant) -> str | None:
-        if unwanted := contestant.environments & self.without:
+    def _missing(self, contender: Contender) -> str | None:
+        if unwanted := contender.environments & self.without:
             return f"left out on request (--without {' '.join(sorted(unwanted))})"
         try:
-            for name in sorted(contestant.environments):
+            for name in sorted(contender.environments):
                 environment(name)
         except PeerError as error:
             return _without_places(str(error))
-        return contestant.place.missing() if contestant.place else None
+        return contender.place.missing() if contender.place else None
 
-    def worker(self, contestant: Contestant) -> Worker:
+    def worker(self, contender: Contender) -> Worker:
         """Return the process that has a contender; it stays for the whole run."""
-        if contestant.worker not in self._workers:
-            python = environment(contestant.environment) if contestant.environment else Path(sys.executable)
-            worker = Worker(python, "-m", f"benchmarks.contenders.{contestant.worker}")
-            self._workers[contestant.worker] = self._stack.enter_context(worker)
-        return self._workers[contestant.worker]
+        if contender.worker not in self._workers:
+            python = environment(contender.environment) if contender.environment else Path(sys.executable)
+            worker = Worker(python, "-m", f"benchmarks.contenders.{contender.worker}")
+            self._workers[contender.worker] = self._stack.enter_context(worker)
+        return self._workers[contender.worker]
 
     @contextmanager
-    def servers(self, contestants: Iterable[Contestant]) -> Iterator[dict[Place, Server]]:
+    def servers(self, contenders: Iterable[Contender]) -> Iterator[dict[Place, Server]]:
         """Run the servers that contenders are on, each once."""
-        places = dict.fromkeys(contestant.place for contestant in contestants if contestant.place)
+        places = dict.fromkeys(contender.place for contender in contenders if contender.place)
         with ExitStack() as stack:
             yield {place: stack.enter_context(running(place, self.server_options)) for place in places}
 
     @contextmanager
-    def made(self, contestants: Iterable[Contestant], **more: object) -> Iterator[list[Handle]]:
+    def made(self, contenders: Iterable[Contender], **more: object) -> Iterator[list[Handle]]:
         """Run the servers of contenders and make these; at the end, end all."""
-        with self.servers(contestants) as servers, ExitStack() as stack:
-            handles = [Handle(self, contestant, servers) for contestant in contestants]
+        with self.servers(contenders) as servers, ExitStack() as stack:
+            handles = [Handle(self, contender, servers) for contender in contenders]
             for handle in handles:
                 handle.make(**more)
                 stack.callback(handle.close)
@@ -145,7 +145,7 @@ class Bench:
         rest : bool
             Whether to wait before each until nothing goes on any more.
         """
-        turns = {handle.contestant.label: partial(self._attempt, sample, handle) for handle in handles}
+        turns = {handle.contender.label: partial(self._attempt, sample, handle) for handle in handles}
         found = interleaved(turns, rounds, min(warm_up, 1) if self.quick else warm_up, settle if rest else _go_on)
         return {label: [one for one in samples if one is not None] for label, samples in found.items()}
 
@@ -153,11 +153,11 @@ class Bench:
         try:
             return sample(handle)
         except (PeerError, WrongAnswerError) as error:
-            if not handle.contestant.is_peer:
+            if not handle.contender.is_peer:
                 raise
             self.say(f"  {error}")
             told = _without_places(str(error)).strip().splitlines()[-1]
-            self.results.failures.setdefault(handle.contestant.label, []).append(told)
+            self.results.failures.setdefault(handle.contender.label, []).append(told)
             return None
 
 
@@ -177,7 +177,7 @@ class Handle:
     ----------
     bench : Bench
         The run.
-    contestant : Contestant
+    contender : Contender
         Who.
     servers : mapping
         Where.
@@ -185,19 +185,19 @@ class Handle:
         What tells it from others with the same label.
     """
 
-    def __init__(self, bench: Bench, contestant: Contestant, servers: Mapping[Place, Server], key: str = "") -> None:
-        self.contestant = contestant
-        self._worker = bench.worker(contestant)
-        self._options = contestant.options(servers[contestant.place] if contestant.place else None)
-        self._key = f"{contestant.label}{key}"
+    def __init__(self, bench: Bench, contender: Contender, servers: Mapping[Place, Server], key: str = "") -> None:
+        self.contender = contender
+        self._worker = bench.worker(contender)
+        self._options = contender.options(servers[contender.place] if contender.place else None)
+        self._key = f"{contender.label}{key}"
 
     def make(self, **more: object) -> None:
         """Make it."""
-        self._ask(["make", self._key, self.contestant.kind, self._options | more])
+        self._ask(["make", self._key, self.contender.kind, self._options | more])
 
     def first(self, code: str, check: Check) -> float:
         """Make it, run code, end it; return the milliseconds until the result."""
-        answer = self._ask(["first", self._key, self.contestant.kind, self._options, code])
+        answer = self._ask(["first", self._key, self.contender.kind, self._options, code])
         self.close()
         self._check(answer["value"], check, code)
         return float(answer["seconds"]) * 1e3
@@ -218,10 +218,10 @@ class Handle:
 
     def _check(self, value: Any, check: Check, code: object) -> None:
         if not check(value):
-            raise WrongAnswerError(f"{self.contestant.label} gave {value!r} for {str(code)[:200]!r}")
+            raise WrongAnswerError(f"{self.contender.label} gave {value!r} for {str(code)[:200]!r}")
 
     def _ask(self, question: list[object]) -> Any:
         answer = self._worker.ask(question)
         if "error" in answer:
-            raise PeerError(f"{self.contestant.label} failed at {str(question[:3])[:200]}:\n{answer['error']}")
+            raise PeerError(f"{self.contender.label} failed at {str(question[:3])[:200]}:\n{answer['error']}")
         return answer

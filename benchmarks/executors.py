@@ -38,7 +38,7 @@ NONE = "in the agent's process, without a kernel"
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Contender:
     """An executor: where its worker has it, what it is called in the report, and where its code runs."""
 
     worker: str
@@ -53,73 +53,73 @@ class Contestant:
 
 
 CONTESTANTS = (
-    Contestant("ours", "server", "JupyterCodeExecutor", SERVER),
-    Contestant("ours", "autogen", "adapters.autogen.JupyterCodeExecutor", SERVER),
-    Contestant("ours", "smolagents", "adapters.smolagents.JupyterPythonExecutor", SERVER),
-    Contestant("ours", "langchain", "adapters.langchain.JupyterCodeTool", SERVER),
-    Contestant("autogen02", "gateway", "AutoGen 0.2 JupyterCodeExecutor", SERVER),
-    Contestant("autogen07", "docker_jupyter", "autogen-ext DockerJupyterCodeExecutor", SERVER),
-    Contestant("smolagents126", "gateway", "smolagents DockerExecutor", SERVER),
-    Contestant("ours", "embedded", "EmbeddedIPythonCodeExecutor", OWN),
-    Contestant("autogen02", "embedded", "AutoGen 0.2 EmbeddedIPythonCodeExecutor", OWN),
-    Contestant("autogen07", "nbclient", "autogen-ext JupyterCodeExecutor", OWN),
-    Contestant("smolagents126", "local", "smolagents LocalPythonExecutor", NONE),
-    Contestant("langchain_repl", "repl", "LangChain PythonREPLTool", NONE),
+    Contender("ours", "server", "JupyterCodeExecutor", SERVER),
+    Contender("ours", "autogen", "adapters.autogen.JupyterCodeExecutor", SERVER),
+    Contender("ours", "smolagents", "adapters.smolagents.JupyterPythonExecutor", SERVER),
+    Contender("ours", "langchain", "adapters.langchain.JupyterCodeTool", SERVER),
+    Contender("autogen02", "gateway", "AutoGen 0.2 JupyterCodeExecutor", SERVER),
+    Contender("autogen07", "docker_jupyter", "autogen-ext DockerJupyterCodeExecutor", SERVER),
+    Contender("smolagents126", "gateway", "smolagents DockerExecutor", SERVER),
+    Contender("ours", "embedded", "EmbeddedIPythonCodeExecutor", OWN),
+    Contender("autogen02", "embedded", "AutoGen 0.2 EmbeddedIPythonCodeExecutor", OWN),
+    Contender("autogen07", "nbclient", "autogen-ext JupyterCodeExecutor", OWN),
+    Contender("smolagents126", "local", "smolagents LocalPythonExecutor", NONE),
+    Contender("langchain_repl", "repl", "LangChain PythonREPLTool", NONE),
 )
 
 
 @dataclass(frozen=True)
 class Times:
-    """What was measured of one contestant, in seconds."""
+    """What was measured of one contender, in seconds."""
 
     first: list[float]
     warm: list[float]
 
 
-def seconds_of(worker: Worker, verb: str, contestant: Contestant) -> float:
+def seconds_of(worker: Worker, verb: str, contender: Contender) -> float:
     """Let a worker do something with an executor, and return how long it took."""
-    seconds, text = worker.ask([verb, contestant.name, CODE])
+    seconds, text = worker.ask([verb, contender.name, CODE])
     if text.strip() != ANSWER:
-        raise PeerError(f"{contestant.label} gave {text!r} for {CODE}")
+        raise PeerError(f"{contender.label} gave {text!r} for {CODE}")
     return float(seconds)
 
 
 def measure(
-    contestants: Iterable[Contestant], workers: Mapping[str, Worker], rounds: int, runs: int
-) -> dict[Contestant, Times]:
+    contenders: Iterable[Contender], workers: Mapping[str, Worker], rounds: int, runs: int
+) -> dict[Contender, Times]:
     """Make every executor once a round, then run it in turns with the others, in another order each round."""
-    order = list(contestants)
+    order = list(contenders)
     shuffle = random.Random(0).shuffle  # the same orders in every run of the benchmark
-    times = {contestant: Times([], []) for contestant in order}
+    times = {contender: Times([], []) for contender in order}
     for number in range(WARM_UP_ROUNDS + rounds):
         counted = number >= WARM_UP_ROUNDS
         shuffle(order)
-        for contestant in order:
-            seconds = seconds_of(workers[contestant.worker], "first", contestant)
+        for contender in order:
+            seconds = seconds_of(workers[contender.worker], "first", contender)
             if counted:
-                times[contestant].first.append(seconds)
+                times[contender].first.append(seconds)
         for _ in range(runs):
-            for contestant in order:
-                seconds = seconds_of(workers[contestant.worker], "run", contestant)
+            for contender in order:
+                seconds = seconds_of(workers[contender.worker], "run", contender)
                 if counted:
-                    times[contestant].warm.append(seconds)
-        for contestant in order:
-            workers[contestant.worker].ask(["close", contestant.name, ""])
+                    times[contender].warm.append(seconds)
+        for contender in order:
+            workers[contender.worker].ask(["close", contender.name, ""])
     return times
 
 
-def rows(times: Mapping[Contestant, Times], place: str) -> list[str]:
+def rows(times: Mapping[Contender, Times], place: str) -> list[str]:
     """Return the lines about one place, with the ratios to the fastest of ours there, or of all."""
-    there = {contestant: found for contestant, found in times.items() if contestant.place == place}
-    ours = [found for contestant, found in there.items() if contestant.is_ours] or list(there.values())
+    there = {contender: found for contender, found in times.items() if contender.place == place}
+    ours = [found for contender, found in there.items() if contender.is_ours] or list(there.values())
     if not ours:
         return []
     first = min(statistics.median(found.first) for found in ours)
     warm = min(statistics.median(found.warm) for found in ours)
     return [
-        f"{'*' if contestant.is_ours else ' '} {contestant.label:42}"
+        f"{'*' if contender.is_ours else ' '} {contender.label:42}"
         f"{columns(found.first, first)}{columns(found.warm, warm)}"
-        for contestant, found in there.items()
+        for contender, found in there.items()
     ]
 
 
@@ -129,7 +129,7 @@ def columns(seconds: list[float], floor: float) -> str:
     return f"{median:9.2f} {f'{low:.1f}-{high:.1f}':>13}{median / (floor * 1e3):7.2f}"
 
 
-def report(times: Mapping[Contestant, Times], rounds: int, runs: int) -> None:
+def report(times: Mapping[Contender, Times], rounds: int, runs: int) -> None:
     """Print a table for each place."""
     print(f"medians and quartiles in ms of {rounds} executors and {rounds * runs} warm runs; * is ours;")
     print("x is the ratio to the fastest of ours in the same place")
@@ -141,7 +141,7 @@ def report(times: Mapping[Contestant, Times], rounds: int, runs: int) -> None:
 
 def main() -> int:
     """Run and report."""
-    workers = sorted({contestant.worker for contestant in CONTESTANTS})
+    workers = sorted({contender.worker for contender in CONTESTANTS})
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20, help="measured executors of each kind (default: 20)")
     parser.add_argument("--runs", type=int, default=10, help="warm runs of each of them (default: 10)")
@@ -149,7 +149,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.rounds < 2 or args.runs < 1:
         parser.error("quartiles take two rounds, and a warm run")
-    chosen = [contestant for contestant in CONTESTANTS if contestant.worker in args.only]
+    chosen = [contender for contender in CONTESTANTS if contender.worker in args.only]
     try:
         with ExitStack() as stack:
             running = {

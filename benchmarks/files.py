@@ -128,7 +128,7 @@ def main() -> int:
             answer = http.get(f"{contents}?type=file&format=base64", headers=headers, timeout=600)
             base64.b64decode(answer.json()["content"])
 
-        contestants: dict[str, tuple[Callable[[], object], int]] = {
+        contenders: dict[str, tuple[Callable[[], object], int]] = {
             "up    bare handler": (bare_up, args.mib),
             "up    ExecClient.upload": (lambda: session.upload(home / "big"), args.mib),
             "up    contents API": (contents_up, args.contents_mib),
@@ -137,9 +137,9 @@ def main() -> int:
             "down  ExecClient.download": (lambda: session.download("big", home / "down"), args.mib),
             "down  contents API": (contents_down, args.contents_mib),
         }
-        rates: dict[str, list[float]] = {name: [] for name in contestants}
+        rates: dict[str, list[float]] = {name: [] for name in contenders}
         for _ in range(args.rounds):
-            for name, (act, size) in contestants.items():
+            for name, (act, size) in contenders.items():
                 began = time.perf_counter()
                 act()
                 rates[name].append(size / (time.perf_counter() - began))

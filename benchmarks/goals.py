@@ -1,11 +1,11 @@
-"""What is promised, as data, and whether a run kept it. Pure."""
+"""Goals as data, and the check whether a run has reached them. Pure."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from . import pool_tables
-from .contestants import (
+from .contender_table import (
     ASYNC_CLIENT,
     AUTOGEN,
     CLIENT,
@@ -16,7 +16,7 @@ from .contestants import (
     MCP_ENDPOINT,
     POST_AIOHTTP,
     WEBSOCKET,
-    Contestant,
+    Contender,
     of_ours,
 )
 from .results import Results
@@ -38,14 +38,14 @@ from .rows import (
 Term = tuple[str, str, str]  # table, contender, quantile
 
 
-def median(table: str, contestant: Contestant | str) -> Term:
+def median(table: str, contender: Contender | str) -> Term:
     """Return the median of a series, as part of a goal."""
-    return table, contestant if isinstance(contestant, str) else contestant.label, "median"
+    return table, contender if isinstance(contender, str) else contender.label, "median"
 
 
-def p99(table: str, contestant: Contestant) -> Term:
+def p99(table: str, contender: Contender) -> Term:
     """Return the 99th percentile of a series, as part of a goal."""
-    return table, contestant.label, "p99"
+    return table, contender.label, "p99"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ EXECUTED = of_ours(EXECUTOR, "fork", pool=True)
 WARM = of_ours(ASYNC_CLIENT)
 
 
-def _first(what: str, ours: Contestant, at_least: float) -> Goal:
+def _first(what: str, ours: Contender, at_least: float) -> Goal:
     text = f"fresh session to first `print(1)`, {what}: times as fast as AutoGen 0.2's executor"
     return Goal(text, (median(first.TABLE, AUTOGEN),), (median(first.TABLE, ours),), at_least=at_least)
 

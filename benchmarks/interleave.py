@@ -1,4 +1,4 @@
-"""Contenders in turns, so that a slow moment of the machine hits all alike. Pure but for what it calls."""
+"""Turns of contenders, so that a slow moment of the machine hits all alike. Pure but for what it calls."""
 
 from __future__ import annotations
 

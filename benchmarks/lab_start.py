@@ -1,4 +1,4 @@
-"""How much later JupyterLab is there with the extension than without: ``python -m benchmarks.lab_start [--rounds N]``.
+"""Time that the extension adds to the start of JupyterLab: ``python -m benchmarks.lab_start [--rounds N]``.
 
 Two servers of the browser tests' environment, one of them with server extension and front end off, are opened in turns,
 each time in a fresh profile. A start is the time from the address to the moment when the layout is restored. Beside it

@@ -1,4 +1,4 @@
-"""What a run is a run of: the machine, the versions, the commit."""
+"""Description of a run: the machine, the versions, and the commit."""
 
 from __future__ import annotations
 

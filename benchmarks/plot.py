@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-from .contestants import ASYNC_CLIENT, CLIENT, CLIENT_RUN, EXECUTOR
+from .contender_table import ASYNC_CLIENT, CLIENT, CLIENT_RUN, EXECUTOR
 from .results import Results, Series
 
 _OURS, _THEIRS = "#2a78b8", "#b4b4b4"

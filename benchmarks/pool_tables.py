@@ -1,4 +1,4 @@
-"""Names of the tables and ways that `benchmarks.pool` measures, for the goals. Pure."""
+"""Names of the tables that `benchmarks.pool` writes and of the ways that it measures; `goals` uses them. Pure."""
 
 from __future__ import annotations
 

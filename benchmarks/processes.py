@@ -1,4 +1,4 @@
-"""What a process and all that it started use: memory, processor time, and whether they have come to rest."""
+"""Memory and processor time of a process and of all that it started, and whether they have come to rest."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A run as text for people. Pure."""
+"""Report of a run in Markdown. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .contestants import AUTOGEN, DIRECT, WEBSOCKET
+from .contender_table import AUTOGEN, DIRECT, WEBSOCKET
 from .goals import Goal
 from .results import Results, Series
 from .stats import histogram

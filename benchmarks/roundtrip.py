@@ -16,13 +16,13 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from .bench import Bench, Handle, WrongAnswerError, prints
-from .contestants import ASYNC_CLIENT, AUTOGEN, CLIENT, DIRECT, EXECUTOR, Contestant, of_ours
+from .contender_table import ASYNC_CLIENT, AUTOGEN, CLIENT, DIRECT, EXECUTOR, Contender, of_ours
 from .peers import PeerError
 from .results import Results
 from .stats import summary
 
 OURS = (of_ours(CLIENT), of_ours(ASYNC_CLIENT), of_ours(EXECUTOR))
-CONTESTANTS: tuple[Contestant, ...] = (*OURS, AUTOGEN, DIRECT)
+CONTESTANTS: tuple[Contender, ...] = (*OURS, AUTOGEN, DIRECT)
 # Code, and what its output may be: of a client a contender takes what was printed alone, which a value is not.
 CODES = {"1+1": ("2", ""), "print(1)": ("1",)}
 MOST_OF_LOOP, LEAST_OF_AUTOGEN = 2.0, 8.0  # what must hold
@@ -53,7 +53,7 @@ def table(code: str, times: Mapping[str, Sequence[float]]) -> list[str]:
     for label, one in sorted(found.items(), key=lambda item: item[1].median):
         ratios = f"{one.median / loop:8.2f}{autogen / one.median:11.1f}"
         lines.append(f"{label:46}{one.median:10.2f}{one.p99:8.1f}{one.count:6}{ratios}")
-    medians = [found[contestant.label].median for contestant in OURS]
+    medians = [found[contender.label].median for contender in OURS]
     of_loop, of_autogen = max(medians) / loop, autogen / max(medians)
     lines.append(f"ours at most {MOST_OF_LOOP:g} x the loop: {_verdict(of_loop <= MOST_OF_LOOP)} ({of_loop:.2f} x)")
     lines.append(

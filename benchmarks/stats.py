@@ -1,4 +1,4 @@
-"""What is said of samples. Pure."""
+"""Statistics of samples: summaries, quantiles and histograms. Pure."""
 
 from __future__ import annotations
 

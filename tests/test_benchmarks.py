@@ -16,8 +16,8 @@ import pytest
 from benchmarks import executors, goals, peers, plot, pool_tables, roundtrip, stats, versions
 from benchmarks.__main__ import PEERS, build_parser, main
 from benchmarks.bench import Bench, Handle, WrongAnswerError, prints
-from benchmarks.contestants import AUTOGEN, DIRECT, POST_REQUESTS
-from benchmarks.executors import CONTESTANTS, OWN, SERVER, Contestant, Times, measure, rows
+from benchmarks.contender_table import AUTOGEN, DIRECT, POST_REQUESTS
+from benchmarks.executors import CONTESTANTS, OWN, SERVER, Contender, Times, measure, rows
 from benchmarks.goals import GOALS, POOL_GOALS
 from benchmarks.interleave import interleaved
 from benchmarks.peers import ROOT, PeerError, Worker
@@ -72,7 +72,7 @@ def worker() -> Worker:
 
 
 def test_every_executor_is_made_and_run_in_turns() -> None:
-    here = Contestant("test", "here", "Here", OWN)
+    here = Contender("test", "here", "Here", OWN)
     with worker() as running:
         times = measure([here], {"test": running}, rounds=2, runs=3)[here]
     assert (len(times.first), len(times.warm)) == (2, 6)
@@ -80,20 +80,20 @@ def test_every_executor_is_made_and_run_in_turns() -> None:
 
 
 def test_a_wrong_answer_is_no_measurement() -> None:
-    wrong = Contestant("test", "wrong", "Wrong", OWN)
+    wrong = Contender("test", "wrong", "Wrong", OWN)
     with worker() as running, pytest.raises(PeerError, match="Wrong gave '41'"):
         measure([wrong], {"test": running}, rounds=1, runs=1)
 
 
 def test_a_worker_that_ends_says_why() -> None:
-    broken = Contestant("test", "broken", "Broken", OWN)
+    broken = Contender("test", "broken", "Broken", OWN)
     with worker() as running, pytest.raises(PeerError, match="no kernel today"):
         measure([broken], {"test": running}, rounds=1, runs=1)
 
 
 def test_ratios_are_to_the_fastest_of_ours_in_the_same_place() -> None:
-    ours, slower = Contestant("ours", "a", "A", SERVER), Contestant("ours", "b", "B", SERVER)
-    theirs, elsewhere = Contestant("peer", "c", "C", SERVER), Contestant("peer", "d", "D", OWN)
+    ours, slower = Contender("ours", "a", "A", SERVER), Contender("ours", "b", "B", SERVER)
+    theirs, elsewhere = Contender("peer", "c", "C", SERVER), Contender("peer", "d", "D", OWN)
     times = {
         slower: Times([0.3, 0.5], [0.02, 0.02]),
         ours: Times([0.2, 0.2], [0.01, 0.01]),
@@ -116,8 +116,8 @@ def test_what_cannot_be_installed_is_named(tmp_path: Path, monkeypatch: pytest.M
     assert not (tmp_path / "environments" / "peer" / "requirements.txt").exists()  # so that it is tried again
 
 
-@pytest.mark.parametrize("name", sorted({contestant.worker for contestant in CONTESTANTS}))
-def test_a_script_serves_those_of_its_contestants_that_the_table_names(name: str) -> None:
+@pytest.mark.parametrize("name", sorted({contender.worker for contender in CONTESTANTS}))
+def test_a_script_serves_those_of_its_contenders_that_the_table_names(name: str) -> None:
     tree = ast.parse((SCRIPTS / f"{name}.py").read_text())
     served = [
         call.args[0] for call in ast.walk(tree) if isinstance(call, ast.Call) and ast.unparse(call.func) == "serve"
@@ -295,7 +295,7 @@ def test_what_a_peer_does_wrong_is_told_and_is_no_sample() -> None:
     with Bench(results, rounds=1) as bench, bench.servers([POST_REQUESTS]) as servers:
         ours = Handle(bench, POST_REQUESTS, servers)
         peer = Handle(bench, replace(POST_REQUESTS, label="Peer"), servers)
-        peer.contestant = replace(peer.contestant, place=GATEWAY)  # of somebody else
+        peer.contender = replace(peer.contender, place=GATEWAY)  # of somebody else
         answers = iter([1.0, 0.0, 3.0])
 
         def sample(handle: Handle) -> float:
@@ -305,7 +305,7 @@ def test_what_a_peer_does_wrong_is_told_and_is_no_sample() -> None:
             return answer
 
         found = bench.interleave([ours, peer], sample, rounds=2)
-        peer.contestant, answers = POST_REQUESTS, iter([0.0])
+        peer.contender, answers = POST_REQUESTS, iter([0.0])
         with pytest.raises(WrongAnswerError):
             bench.interleave([peer], sample, rounds=1)
     assert found == {POST_REQUESTS.label: [1.0, 1.0], "Peer": [3.0]}
@@ -336,8 +336,8 @@ def test_who_is_not_wanted_is_told_to_be_left_out() -> None:
 
 
 def test_every_contender_of_a_peer_has_a_file_with_versions() -> None:
-    for contestant in {*first.CONTESTANTS, *first.WITH_LIBRARIES, *warm.CONTESTANTS, *outputs.CONTESTANTS}:
-        for name in contestant.environments:
+    for contender in {*first.CONTESTANTS, *first.WITH_LIBRARIES, *warm.CONTESTANTS, *outputs.CONTESTANTS}:
+        for name in contender.environments:
             assert name in PEERS
             lines = (Path(peers.HERE) / f"{name}.txt").read_text().splitlines()
             assert any("==" in line for line in lines), name

@@ -1,1 +1,1 @@
-"""What is measured, each as a script for the Python that has it; `benchmarks.peers.Worker` is the other end."""
+"""Contenders: a script for each measured tool, which `benchmarks.peers.Worker` runs in that tool's environment."""

@@ -1,4 +1,4 @@
-"""The contenders' side of the line protocol. Runs in environments of peers, so it needs nothing but Python.
+"""Line protocol of contenders, their side. It runs in environments of peers, so it needs nothing but Python.
 
 A line in is JSON, and so is the line out that answers it:
 

@@ -1,4 +1,4 @@
-"""What is measured, a module each; `ROWS` has them all, in the order of the report."""
+"""Measurements, a module each; `ROWS` lists them in the order of the report."""
 
 from __future__ import annotations
 

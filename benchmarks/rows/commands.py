@@ -1,4 +1,4 @@
-"""From a shell to the result: `jupyter exec --help` and `jupyter exec run`, beside an import and a bare gateway."""
+"""Times of commands in a shell: `jupyter exec --help` and `jupyter exec run`, beside an import and a bare gateway."""
 
 from __future__ import annotations
 

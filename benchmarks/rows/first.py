@@ -1,4 +1,4 @@
-"""Until the first result of a fresh session, on servers that run already.
+"""Time to the first result of a fresh session, on servers that run already.
 
 A contender that starts its own kernel has no server. `ExecClient` is one for all sessions, as an agent has it; it takes
 a session and runs code in it, or does both in one request (`ExecClient.run`). An executor is made anew each time, and
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..bench import Bench, Check, Handle, prints
-from ..contestants import (
+from ..contender_table import (
     AUTOGEN,
     CLIENT,
     CLIENT_RUN,
@@ -21,9 +21,9 @@ from ..contestants import (
     PEERS,
     SMOLAGENTS,
     WEBSOCKET,
-    Contestant,
+    Contender,
 )
-from ..contestants import of_ours as ours
+from ..contender_table import of_ours as ours
 
 TABLE = "fresh session to first `print(1)`"
 LIBRARIES_TABLE = "fresh session to first `print(1)` after `import numpy, pandas, matplotlib.pyplot`"
@@ -81,8 +81,8 @@ def measure_with_libraries(bench: Bench) -> None:
     _measure(bench, CHART_TABLE, WITH_LIBRARIES, CHART_CODE, prints("6"), bench.times(0.5))
 
 
-def _measure(bench: Bench, table: str, contestants: Sequence[Contestant], code: str, check: Check, rounds: int) -> None:
-    chosen = bench.available(contestants)
+def _measure(bench: Bench, table: str, contenders: Sequence[Contender], code: str, check: Check, rounds: int) -> None:
+    chosen = bench.available(contenders)
     with bench.servers(chosen) as servers:
         handles = [Handle(bench, one, servers) for one in chosen]
         samples = bench.interleave(handles, lambda handle: handle.first(code, check), rounds, warm_up=2, rest=True)

@@ -1,4 +1,4 @@
-"""What many idle sessions cost: each execution beside them, and the processor while nobody asks for anything."""
+"""Cost of many idle sessions: to each execution beside them, and in processor time while nobody asks for anything."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 
 from ..bench import Bench, Handle, prints
-from ..contestants import ASYNC_CLIENT, Contestant, of_ours
+from ..contender_table import ASYNC_CLIENT, Contender, of_ours
 from ..processes import cpu_seconds, settle
 
 IDLE = 200
@@ -32,9 +32,9 @@ def measure(bench: Bench) -> None:
     many = replace(session, label=MANY, place=replace(place, name="many"))
     bench.results.notes[RUN_TABLE] = f"kernels: {kernels}; on a server of its own each, in turns"
     with bench.servers([one, many]) as servers:
-        load = Handle(bench, Contestant("idle sessions", "ours", "load", many.place), servers)
+        load = Handle(bench, Contender("idle sessions", "ours", "load", many.place), servers)
         load.make(sessions=number - 1)
-        handles = [Handle(bench, contestant, servers) for contestant in (one, many)]
+        handles = [Handle(bench, contender, servers) for contender in (one, many)]
         for handle in handles:
             handle.make()
         load.call("spread", "print(1)", number - 1, 1, "1")

@@ -1,4 +1,4 @@
-"""What an agent's process waits for until our client is imported, and until its peers are."""
+"""Import times of our client and of its peers, for which an agent's process waits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from ..bench import Bench
-from ..contestants import AUTOGEN, AUTOGEN_EXT
+from ..contender_table import AUTOGEN, AUTOGEN_EXT
 from ..interleave import interleaved
 from ..peers import ROOT, environment
 
@@ -33,7 +33,7 @@ def milliseconds(python: Path, statement: str) -> float:
 def measure(bench: Bench) -> None:
     """Measure."""
     turns = {statement: partial(milliseconds, Path(sys.executable), statement) for statement in OURS}
-    for contestant, statement in ((AUTOGEN, AUTOGEN_IMPORT), (AUTOGEN_EXT, AUTOGEN_EXT_IMPORT)):
-        if bench.available([contestant]):
-            turns[statement] = partial(milliseconds, environment(contestant.worker), statement)
+    for contender, statement in ((AUTOGEN, AUTOGEN_IMPORT), (AUTOGEN_EXT, AUTOGEN_EXT_IMPORT)):
+        if bench.available([contender]):
+            turns[statement] = partial(milliseconds, environment(contender.worker), statement)
     bench.results.add(TABLE, "ms", interleaved(turns, bench.times(0.5), 1))

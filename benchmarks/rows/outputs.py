@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..bench import Bench, Handle
-from ..contestants import ASYNC_CLIENT, CLIENT, DIRECT, DIRECT_ASYNC, EXECUTOR, PEERS, of_ours
+from ..contender_table import ASYNC_CLIENT, CLIENT, DIRECT, DIRECT_ASYNC, EXECUTOR, PEERS, of_ours
 
 TEXT_TABLE, PRINTS_TABLE, PICTURE_TABLE = "1 MB of stdout", "10,000 small prints", "5 MB picture"
 CONTESTANTS = (of_ours(CLIENT), of_ours(ASYNC_CLIENT), of_ours(EXECUTOR), DIRECT, DIRECT_ASYNC, *PEERS)

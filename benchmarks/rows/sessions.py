@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..bench import Bench, Handle
-from ..contestants import ASYNC_CLIENT, WEBSOCKET, of_ours
+from ..contender_table import ASYNC_CLIENT, WEBSOCKET, of_ours
 
 LEVELS = (1, 4, 16, 64)
 _RUNS_AT_LEAST = 64

@@ -9,7 +9,7 @@ from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 
 from ..bench import Bench, Handle, prints
-from ..contestants import of_ours
+from ..contender_table import of_ours
 from .tokens import WIDE_LIMITS, WIDE_OPTIONS
 
 TABLE = "warm `print(1)` through a kernel's WebSocket (aiohttp, binary sub-protocol)"
@@ -30,9 +30,9 @@ def measure(bench: Bench) -> None:
         with ExecClient(server.url, server.token) as owner:
             issued = owner.tokens.create("benchmark", sorted(ALL_SCOPES), policy="wide", limits=WIDE_LIMITS)
         handles = []
-        for contestant, options in ((STOCK, {}), (SCOPED, {"token": issued.text, "prefix": "/exec/jupyter"})):
+        for contender, options in ((STOCK, {}), (SCOPED, {"token": issued.text, "prefix": "/exec/jupyter"})):
             for suffix in ("", *([AT_ONCE] if sys.platform == "linux" else [])):
-                handle = Handle(bench, replace(contestant, label=f"{contestant.label}{suffix}"), servers)
+                handle = Handle(bench, replace(contender, label=f"{contender.label}{suffix}"), servers)
                 handle.make(**options, acknowledges_at_once=bool(suffix))
                 handles.append(handle)
         samples = bench.interleave(

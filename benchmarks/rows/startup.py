@@ -1,4 +1,4 @@
-"""From starting a server to its first answer, with and without the extension."""
+"""Time from the start of a server to its first answer, with and without the extension."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Output as it comes: what an event costs, and how fast 100 MB pass."""
+"""Streamed output: the cost of an event, and the rate at which 100 MB pass."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from ..bench import Bench, Handle
-from ..contestants import ASYNC_CLIENT, DIRECT, POST_AIOHTTP, WEBSOCKET, of_ours
+from ..contender_table import ASYNC_CLIENT, DIRECT, POST_AIOHTTP, WEBSOCKET, of_ours
 
 EVENTS_TABLE = "2,000 flushed prints, streamed, per event"
 FLOOD_TABLE = "100 MB of stdout through server-sent events"
@@ -31,7 +31,7 @@ def measure(bench: Bench) -> None:
     with bench.made(bench.available([OURS, DIRECT, POST])) as handles:
 
         def throughput(handle: Handle) -> float:
-            what: object = size if handle.contestant is POST else code
+            what: object = size if handle.contender is POST else code
             return size / 1e6 / (received(handle, what, size) / 1e3)
 
         samples = bench.interleave(handles, throughput, bench.times(0.25))
@@ -40,6 +40,6 @@ def measure(bench: Bench) -> None:
 
 def received(handle: Handle, what: object, characters: int) -> float:
     """Return the milliseconds until everything has come, as it came where that is possible."""
-    if handle.contestant is DIRECT:
+    if handle.contender is DIRECT:
         return handle.timed("run", lambda value: value["length"] == characters, what)
     return handle.timed("stream", lambda value: value["characters"] >= characters, what)

@@ -1,4 +1,4 @@
-"""What a scoped token costs: the warm round trip of the server's owner and of a token's bearer."""
+"""Cost of a scoped token: the warm round trip of the server's owner and of a token's bearer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from jupyter_exec_ext import ExecClient
 from jupyter_exec_ext.auth.scopes import ALL_SCOPES
 
 from ..bench import Bench, Handle, prints
-from ..contestants import CLIENT, of_ours
+from ..contender_table import CLIENT, of_ours
 
 TABLE = "warm `print(1)` with a scoped token"
 # Every limit is looked at, none is reached.
@@ -30,7 +30,7 @@ def measure(bench: Bench) -> None:
         server = servers[OWNER.place]
         with ExecClient(server.url, server.token) as owner:
             issued = owner.tokens.create("benchmark", sorted(ALL_SCOPES), policy="wide", limits=WIDE_LIMITS)
-        handles = [Handle(bench, contestant, servers) for contestant in (OWNER, BEARER)]
+        handles = [Handle(bench, contender, servers) for contender in (OWNER, BEARER)]
         handles[0].make()
         handles[1].make(token=issued.text)
         samples = bench.interleave(

@@ -1,4 +1,4 @@
-"""A run in a session that is there, for what costs nothing by itself: the round trip.
+"""Warm round trip: a trivial run in a session that exists.
 
 Each turn is a few runs in a row, as of an agent that is at work. The first of them, after the turns of all the others,
 is told apart: TCP acknowledges at once what comes after a pause, so that a path that waits for delayed acknowledgements
@@ -8,7 +8,7 @@ does not wait then.
 from __future__ import annotations
 
 from ..bench import Bench, Handle, prints
-from ..contestants import (
+from ..contender_table import (
     ASYNC_CLIENT,
     CLIENT,
     DIRECT,
@@ -49,7 +49,7 @@ def measure(bench: Bench) -> None:
         for table, code, expected in ((PASS_TABLE, "pass", ""), (PRINT_TABLE, "print(1)", "1")):
 
             def burst(handle: Handle, code: str = code, expected: str = expected) -> list[float]:
-                check = prints("1" if handle.contestant in FLOORS else expected)
+                check = prints("1" if handle.contender in FLOORS else expected)
                 return [handle.timed("run", check, code) for _ in range(_BURST)]
 
             bursts = bench.interleave(handles, burst, bench.times(2), warm_up=4)

@@ -1,4 +1,4 @@
-"""Reading of files that say where a token is sent, so that nobody else may have written them."""
+"""Reader of files that name a server and its token: refuses one that another user could have written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code blocks and results as AutoGen's records, code blocks in a model's message, and code with a quiet pip."""
+"""Code blocks and results as AutoGen's records, extraction of code blocks from messages, and quiet pip commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions in a session: the code that defines them there, and the check that they are still defined."""
+"""Functions of an executor in a session: sends `function_setup` there, and checks that they are still defined."""
 
 from __future__ import annotations
 

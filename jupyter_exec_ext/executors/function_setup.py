@@ -1,4 +1,4 @@
-"""Source of the code that defines functions in a session.
+"""Function that is sent to a session, where it defines an executor's functions; `function_loading` sends it.
 
 It runs on Python 3.8 and later with the standard library only, and refers to nothing outside of the function.
 """

@@ -1,4 +1,4 @@
-"""Assembly of a pool: its parts put together, and run until it is stopped."""
+"""Pool: puts the parts of `fleet` together, and runs them until it is stopped. `service` has its routes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Program of a pool at a JupyterHub: its configuration, what the Hub gives it, and its start."""
+"""Command ``jupyter exec pool``: reads the configuration and what JupyterHub gives a service, and starts a `pool`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Application of a pool: its routes, the errors of all of them, and its own figures."""
+"""Web application of a pool: its routes, the answers to all errors, and its own status."""
 
 from __future__ import annotations
 

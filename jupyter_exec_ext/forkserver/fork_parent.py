@@ -1,4 +1,4 @@
-"""Fork parent: starts one for a program, asks it for kernels, and tells when it is outdated."""
+"""Server's end of a fork parent: starts one for a program, asks it for kernels, and tells when it is outdated."""
 
 from __future__ import annotations
 

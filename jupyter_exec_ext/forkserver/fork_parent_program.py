@@ -1,4 +1,4 @@
-"""Fork parent: imports what kernels need, and forks one for each request on its socket.
+"""Program of a fork parent: imports what kernels need, and forks one for each request on its socket.
 
 A program of the kernel's environment, where our package need not be installed. It has one thread. `fork_requests` has
 the requests, and `fork_parent` is their other end.

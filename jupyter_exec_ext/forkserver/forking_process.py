@@ -1,4 +1,4 @@
-"""Process that forks on request, seen by the server: takes requests, and reports the ends of its children.
+"""Server's end of a process that forks on request: asks it for forks, and learns how they end.
 
 `fork_requests` is the other end of the socket.
 """

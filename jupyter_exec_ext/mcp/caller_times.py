@@ -1,4 +1,4 @@
-"""Times of a caller: MCP's defaults, or the shorter ones of its policies. Pure."""
+"""Time limits of an MCP caller's sessions: MCP's defaults, or the shorter ones of the caller's policies. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoints of sessions."""
+"""Records of checkpoints: a checkpoint, its hindrances, and its events."""
 
 from __future__ import annotations
 

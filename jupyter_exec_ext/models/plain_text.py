@@ -1,6 +1,6 @@
 """Plain text of terminal output: cursor moves applied, escapes removed, always valid Unicode. Pure.
 
-`cli.terminal` filters text that goes to a terminal; this module does the terminal's part for readers that have none.
+`cli.terminal_text` filters text that goes to a terminal; this module does the terminal's part for readers without one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sessions, and the kernels that they can have."""
+"""Records of sessions: a session, the request for one, its kernel's use, its ports, and the kernels to choose from."""
 
 from __future__ import annotations
 

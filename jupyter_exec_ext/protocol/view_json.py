@@ -1,4 +1,4 @@
-"""JSON of views: use of a session's kernel, a file's texts before and after a change, secrets, a server's state."""
+"""JSON of answers that are not stored: use of a kernel, changes of a file, ports, secrets, and a server's state."""
 
 from __future__ import annotations
 

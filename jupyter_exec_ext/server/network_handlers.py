@@ -1,4 +1,4 @@
-"""Handler of sessions' network: its rules and requests, and one rule more."""
+"""Handler of a session's network: shows its rules and requests, and adds a rule."""
 
 from __future__ import annotations
 

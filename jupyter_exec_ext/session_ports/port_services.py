@@ -1,4 +1,4 @@
-"""Services of ports for handlers: the registry, and the ports' host names."""
+"""Services for the handlers of sessions' ports: the registry of open ports, and the form of their host names."""
 
 from __future__ import annotations
 

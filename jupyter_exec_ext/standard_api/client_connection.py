@@ -1,4 +1,4 @@
-"""Port of a kernel client's connection: its WebSocket implements it, and `RemoteClient` uses it."""
+"""Interface of a connection to a kernel's client: `RemoteClient` uses it, and the WebSocket handler implements it."""
 
 from __future__ import annotations
 

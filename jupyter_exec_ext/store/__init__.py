@@ -1,1 +1,1 @@
-"""Where records and event logs are kept."""
+"""SQLite store: sessions, executions, tokens and the audit trail, with a file of events for each execution."""

@@ -1,4 +1,4 @@
-"""Storage account: the bytes that the store holds, in all and for each principal.
+"""Account of stored bytes: how many the store holds, in all and for each principal.
 
 Each write to the store is added at once, in any thread. `retention` reloads the account from the database and selects
 the records to remove when a bound is exceeded.

@@ -1,4 +1,4 @@
-/** Sessions as core's panel of what runs wants them. */
+/** Agents' sessions for JupyterLab's panel of running terminals and kernels. */
 
 import type { IRunningSessions } from '@jupyterlab/running';
 import type { TranslationBundle } from '@jupyterlab/translation';

@@ -1,4 +1,4 @@
-/** Interface for other extensions. */
+/** Tokens of this extension's services, by which other extensions ask for them, and their interfaces. */
 
 import { Token } from '@lumino/coreutils';
 import type { IObservableDisposable } from '@lumino/disposable';

@@ -1,4 +1,4 @@
-"""A tenth of the hostile corpus, each trick in one kind of kernel; `python -m tests.full corpus` runs all in all."""
+"""A tenth of the hostile corpus, each trick in one kind of kernel; `python -m tests.full corpus` runs it whole."""
 
 from __future__ import annotations
 

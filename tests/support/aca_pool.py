@@ -1,4 +1,4 @@
-"""Session pools for tests: a real Jupyter server is one, and the kernels of another are sessions of it."""
+"""ACA session pools for tests: a Jupyter server is the pool, and the kernels of another server are its sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selection of one place per test in the tests of a commit: a host, a client, an image or an executor's kernel.
+"""Selection of one place for each test of a commit: a host, a client, an image or an executor's kernel.
 
 `python -m tests.full` runs every test in all its places.
 Tests with the marker `every_place` run in all of them in every commit: those of access, and the contract suite, which

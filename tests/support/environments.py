@@ -1,4 +1,4 @@
-"""Virtual environments of their own, for what does not go together with everything else."""
+"""Virtual environments for packages that cannot be installed beside those of the other tests."""
 
 from __future__ import annotations
 

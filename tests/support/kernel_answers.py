@@ -1,4 +1,4 @@
-"""What a kernel prints, asked by jupyter_client alone."""
+"""Output of code in a kernel, by jupyter_client alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for a state that nothing announces."""
+"""Polling until a state is reached that nothing announces."""
 
 from __future__ import annotations
 

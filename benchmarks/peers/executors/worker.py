@@ -1,4 +1,4 @@
-"""The worker's side of the line protocol. Runs in environments of peers, so it needs nothing but Python.
+"""Line protocol of `benchmarks.executors`, the side of frameworks' executors. It needs nothing but Python.
 
 A line in is ``[VERB, NAME, CODE]`` and a line out the answer, both JSON:
 
@@ -20,7 +20,7 @@ from typing import Protocol
 
 
 class Executor(Protocol):
-    """What a contestant is wrapped in: code in, text out."""
+    """What a contender is wrapped in: code in, text out."""
 
     def run(self, code: str) -> str:
         """Run code and return the text of its result."""
@@ -29,12 +29,12 @@ class Executor(Protocol):
         """End the executor and all that it started."""
 
 
-def serve(contestants: Mapping[str, Callable[[], Executor]]) -> None:
+def serve(contenders: Mapping[str, Callable[[], Executor]]) -> None:
     """Answer until there are no more lines.
 
     Parameters
     ----------
-    contestants : mapping
+    contenders : mapping
         A name, and what makes the executor. Making it is part of what is measured.
     """
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
@@ -45,7 +45,7 @@ def serve(contestants: Mapping[str, Callable[[], Executor]]) -> None:
         answer: object = None
         if verb == "first":
             began = time.perf_counter()
-            kept[name] = contestants[name]()
+            kept[name] = contenders[name]()
             text = kept[name].run(code)
             answer = [time.perf_counter() - began, text]
         elif verb == "run":

@@ -1,4 +1,4 @@
-"""Session of the asynchronous client on servers without ``exec/v1``. The twin in `sync/` is generated."""
+"""Sessions on servers without ``exec/v1``, of the asynchronous client. The twin in `sync/` is generated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations on packages: the place and body of a request to install some, and the code for servers without it."""
+"""Operations on packages: the request that installs them, and the pip command for servers without such an endpoint."""
 
 from __future__ import annotations
 

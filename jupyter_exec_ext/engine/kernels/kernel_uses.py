@@ -1,4 +1,4 @@
-"""Sessions' uses of kernels, as Jupyter's own API shows them: connections, and server sessions of type ``exec``.
+"""Marks of used kernels in Jupyter's own API: connections, and Jupyter sessions of type ``exec``.
 
 A session has no WebSocket, by which Jupyter tells used kernels from unused ones. So JupyterLab's "Shut Down Unused"
 would end the kernels of all sessions, busy ones included.

@@ -1,4 +1,4 @@
-"""Launch of a kernel from a checkpoint, in the place of its provisioner's own."""
+"""Launch of a kernel from a checkpoint, instead of a launch by its provisioner."""
 
 from __future__ import annotations
 

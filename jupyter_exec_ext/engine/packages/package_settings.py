@@ -1,4 +1,4 @@
-"""Package settings: traits of ``c.ExecEngine`` for packages of sessions, and the sets of network rules with theirs."""
+"""Package settings: traits of ``c.ExecEngine`` about sessions' packages, and the network rules that the index needs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports of the engine: protocols of the kernels that it runs code on, of files, and of the store.
+"""Interfaces that the engine needs and others implement: kernels that it runs code on, files, and the store.
 
 `assembly.py` chooses the implementations.
 """

@@ -1,4 +1,4 @@
-"""Ports of the store that decide about access: scoped tokens, grants of kernels, and secrets."""
+"""Interfaces of the store that decide about access: scoped tokens, grants of kernels, and secrets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ports of files: working directories of sessions, and the files of kernels on other machines."""
+"""Interfaces of files: working directories of sessions, and the files of kernels on other machines."""
 
 from __future__ import annotations
 

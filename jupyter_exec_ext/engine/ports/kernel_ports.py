@@ -1,4 +1,4 @@
-"""Ports of kernels: one kernel, the host that starts kernels, and the observer of a session's kernel."""
+"""Interfaces of kernels: one kernel, the host that starts kernels, and the observer of a session's kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Port of the egress proxy, through which sessions with network rules reach the network."""
+"""Interface of the egress proxy, through which sessions with network rules reach the network."""
 
 from __future__ import annotations
 

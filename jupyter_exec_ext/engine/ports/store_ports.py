@@ -1,4 +1,4 @@
-"""Ports of the store: sessions, executions with their event logs and spools, and the audit trail.
+"""Interfaces of the store: sessions, executions with their event logs and spools, and the audit trail.
 
 `access_store_ports` has those of tokens, grants and secrets.
 """

@@ -1,4 +1,4 @@
-"""Outlook of a session: what it waits for, and how its last execution ended, for those who see its record alone."""
+"""Status of a session in its record: what it waits for, and how its last execution ended."""
 
 from __future__ import annotations
 

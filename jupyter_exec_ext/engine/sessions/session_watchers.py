@@ -1,4 +1,4 @@
-"""Observers of one session: they receive its executions, changes of its record, and messages of comms."""
+"""Watchers of one session: they receive its executions, changes of its record, and messages of comms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ends of sessions and executions whose caller's token, or whose JupyterHub token, has ended."""
+"""End of a caller's sessions and executions when the caller's token, or JupyterHub token, ends."""
 
 from __future__ import annotations
 

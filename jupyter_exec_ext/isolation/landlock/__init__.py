@@ -1,4 +1,4 @@
-"""Kernels that Landlock and a filter of system calls hold, for machines on which no sandbox can be made."""
+"""Kernels that are restricted by Landlock and a filter of system calls, where no sandbox can be made."""
 
 from .landlock_provisioner import LandlockProvisioner
 

@@ -1,4 +1,4 @@
-"""HTTP/1.1 through the proxy where it reads requests: each is decided alone, and written anew for the host."""
+"""HTTP/1.1 requests that the egress proxy reads: decides about each one, and writes it anew for its host."""
 
 from __future__ import annotations
 

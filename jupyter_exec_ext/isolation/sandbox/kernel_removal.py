@@ -1,4 +1,4 @@
-"""Removal of the kernel from a sandbox that stays, so that a process forked from a checkpoint can be its kernel.
+"""Removal of the kernel from a running sandbox, so that one forked from a checkpoint can take its place there.
 
 A sandbox ends with its first process, which is the kernel that it was made for. So that one becomes a placeholder: a
 program that sleeps. It does so at a signal for which a checkpoint has set a handler. Everything else inside ends.

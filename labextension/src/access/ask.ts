@@ -1,4 +1,4 @@
-/** Rules for code that waits for a person: the choices of a token's form. Pure. */
+/** Choices in the form for a new token: the code that a person must approve. Pure. */
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';

@@ -1,4 +1,4 @@
-/** Something that is on or off, for those who draw it and those who command it: the drawing may begin later. */
+/** Switch: a state that is on or off, shared by a widget and commands, and there before the widget is. */
 
 import type { ISignal } from '@lumino/signaling';
 import { Signal } from '@lumino/signaling';

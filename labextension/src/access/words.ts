@@ -1,4 +1,4 @@
-/** Tokens in words: pure. */
+/** Texts about tokens. Pure. */
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 

@@ -1,4 +1,4 @@
-/** Approvals in words: pure. */
+/** Texts about approvals. Pure. */
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 

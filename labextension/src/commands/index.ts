@@ -1,4 +1,4 @@
-import { addGeneralCommands } from './attach';
+import { addGeneralCommands } from './general';
 import { addCheckpointCommands } from './checkpoints';
 import type { ICommandContext } from './context';
 import { addCopyFileCommand } from './copyFile';

@@ -1,4 +1,4 @@
-/** How long to wait before the next attempt: twice as long each time, and by chance, so that pages do not come at once. */
+/** Pauses between attempts: twice as long each time, and by chance, so that pages do not come at once. Pure. */
 
 const FIRST_SECONDS = 0.5;
 /** A page is back within 5 s of its server: one pause, and the requests after it. */

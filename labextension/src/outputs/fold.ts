@@ -1,4 +1,4 @@
-/** An execution's event log as what is shown of it, in bounded memory: pure. */
+/** Outputs to show of an execution's event log, in bounded memory. Pure. */
 
 import type { IErrorInfo, IExecution, INotebookOutput, MimeBundle, OutputEvent } from '../api/types';
 

@@ -1,4 +1,4 @@
-/** Kinds of code that run in a session without a question; a person can withdraw each of them. */
+/** List of what a person has approved for a whole session; each entry can be withdrawn. */
 
 import * as React from 'react';
 

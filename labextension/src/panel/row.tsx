@@ -1,4 +1,4 @@
-/** A row whose buttons are there while the mouse or the focus is: of hundreds of rows, one has them. */
+/** Row of a list, whose buttons are drawn only while the mouse or the focus is on it. */
 
 import * as React from 'react';
 

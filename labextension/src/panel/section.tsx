@@ -1,4 +1,4 @@
-/** The parts of the panel: each is a module that makes one widget. */
+/** Interface of the panel's sections, and the widget and toolbar that they share. */
 
 import { CommandToolbarButton, ReactWidget, Toolbar } from '@jupyterlab/ui-components';
 import type { TranslationBundle } from '@jupyterlab/translation';

@@ -1,4 +1,4 @@
-/** States, times and sizes in words: pure. */
+/** Texts for states, times and sizes. Pure. */
 
 import type { TranslationBundle } from '@jupyterlab/translation';
 

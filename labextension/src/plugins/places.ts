@@ -1,4 +1,4 @@
-/** Places of the panel and of views, and names of kernels: all that JupyterLab needs before its layout is restored. */
+/** Early plugin: places of the panel and of views, and names of kernels, which the layout needs to be restored. */
 
 import { ILayoutRestorer, type JupyterFrontEnd, type JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { type MainAreaWidget, WidgetTracker } from '@jupyterlab/apputils';

@@ -1,4 +1,4 @@
-/** A section in core's panel of what runs, which Notebook 7 has, too. */
+/** Plugin that adds agents' sessions to the panel of running terminals and kernels, which Notebook 7 has, too. */
 
 import type { JupyterFrontEndPlugin } from '@jupyterlab/application';
 import { IRunningSessionManagers } from '@jupyterlab/running';
@@ -9,7 +9,7 @@ import { IExecModel } from '../tokens';
 
 export const runningPlugin: JupyterFrontEndPlugin<void> = {
   id: '@jupyter-exec-ext/labextension:running',
-  description: "Adds agents' sessions to the panel of what runs.",
+  description: "Adds agents' sessions to the panel of running terminals and kernels.",
   autoStart: 'defer',
   requires: [IExecModel],
   optional: [IRunningSessionManagers, ITranslator],

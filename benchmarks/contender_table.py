@@ -1,4 +1,4 @@
-"""Who is measured: names as in the report, the script that has them, and the server that they are on."""
+"""Table of contenders: the name of each in the report, its script, and the server that it runs on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ HERE = {OURS, "direct", "post"}
 
 
 @dataclass(frozen=True)
-class Contestant:
+class Contender:
     """One contender.
 
     Parameters
@@ -62,25 +62,25 @@ class Contestant:
         return {"url": server.url, **({} if self.worker == "post" else {"token": server.token})}
 
 
-DIRECT = Contestant("jupyter_client, blocking loop", "direct", "blocking")
-DIRECT_ASYNC = Contestant("jupyter_client, asynchronous client", "direct", "async")
-AUTOGEN = Contestant("AutoGen 0.2 on a stock Kernel Gateway", "autogen02", "JupyterCodeExecutor", GATEWAY, True)
-AUTOGEN_EXT = Contestant("autogen-ext (nbclient)", "autogen07", "JupyterCodeExecutor")
-WEBSOCKET = Contestant(
+DIRECT = Contender("jupyter_client, blocking loop", "direct", "blocking")
+DIRECT_ASYNC = Contender("jupyter_client, asynchronous client", "direct", "async")
+AUTOGEN = Contender("AutoGen 0.2 on a stock Kernel Gateway", "autogen02", "JupyterCodeExecutor", GATEWAY, True)
+AUTOGEN_EXT = Contender("autogen-ext (nbclient)", "autogen07", "JupyterCodeExecutor")
+WEBSOCKET = Contender(
     "stock Kernel Gateway, WebSocket (aiohttp)", "gateway_websocket", "websocket", GATEWAY, peer="kernel_gateway"
 )
-NBMODEL_ENDPOINT = Contestant("jupyter-server-nbmodel", "nbmodel", "nbmodel", NBMODEL)
-MCP_TOOL = Contestant("jupyter-mcp-server execute_code", "mcp", "execute_code", MCP)
-SMOLAGENTS = Contestant("smolagents LocalPythonExecutor (no kernel)", "smolagents126", "LocalPythonExecutor")
-POST_AIOHTTP = Contestant("trivial Tornado POST (aiohttp)", "post", "aiohttp", POST)
-POST_REQUESTS = Contestant("trivial Tornado POST (requests)", "post", "requests", POST)
+NBMODEL_ENDPOINT = Contender("jupyter-server-nbmodel", "nbmodel", "nbmodel", NBMODEL)
+MCP_TOOL = Contender("jupyter-mcp-server execute_code", "mcp", "execute_code", MCP)
+SMOLAGENTS = Contender("smolagents LocalPythonExecutor (no kernel)", "smolagents126", "LocalPythonExecutor")
+POST_AIOHTTP = Contender("trivial Tornado POST (aiohttp)", "post", "aiohttp", POST)
+POST_REQUESTS = Contender("trivial Tornado POST (requests)", "post", "requests", POST)
 PEERS = (AUTOGEN, AUTOGEN_EXT, WEBSOCKET, NBMODEL_ENDPOINT, MCP_TOOL)
 
 
-def of_ours(kind: str, kernels: str = "plain", *options: str, pool: bool = False) -> Contestant:
+def of_ours(kind: str, kernels: str = "plain", *options: str, pool: bool = False) -> Contender:
     """Return one of our clients on a server with such kernels, its label made from both."""
     label = f"{kind}: {kernels}{' + pool' if pool else ''}"
-    return Contestant(label, OURS, kind, ours(kernels, *options, pool=pool), kind == "JupyterCodeExecutor")
+    return Contender(label, OURS, kind, ours(kernels, *options, pool=pool), kind == "JupyterCodeExecutor")
 
 
 CLIENT, CLIENT_RUN, ASYNC_CLIENT = "ExecClient", "ExecClient.run", "AsyncExecClient"

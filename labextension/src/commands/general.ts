@@ -1,4 +1,4 @@
-/** Commands on the whole: show the panel, share a notebook's kernel, connect again. */
+/** General commands: show the panel, share a notebook's kernel, connect again. */
 
 import { Notification } from '@jupyterlab/apputils';
 import { closeIcon, infoIcon, linkIcon, refreshIcon } from '@jupyterlab/ui-components';
