@@ -139,3 +139,12 @@ def test_the_time_for_an_approval_does_not_end_what_was_approved(race: Race) -> 
     race.machine.time_passes(0.3)
     race.moment()
     race.machine.decide(0, ["approve"], "ok")
+
+
+@pytest.mark.parametrize("control", ["restart", "delete"])
+def test_what_a_cancel_ends_has_ended_when_a_later_request_is_answered(race: Race, control: str) -> None:
+    race.machine.create(wait=True, by_token=True)
+    race.machine.submit_what_needs_approval(1, "ok", wait=True)
+    race.machine.cancel(0, wait=False)
+    race.moment()
+    getattr(race.machine, control)(1, wait=False)

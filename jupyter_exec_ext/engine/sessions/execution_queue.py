@@ -30,6 +30,8 @@ class ExecutionQueue:
     def __init__(self, max_queued: int) -> None:
         self._max_queued = max_queued
         self._waiting: deque[LiveExecution] = deque()
+        #: Executions that have left the queue, whose ends are being written.
+        self.ending: set[LiveExecution] = set()
         self._accepting = 0
         # Executions that are being recorded, as the first or as the last time; `settled` waits for them.
         self._unsettled = 0
@@ -112,9 +114,13 @@ class ExecutionQueue:
         if execution.record.state in _WAITING:
             if execution in self._waiting:
                 self._waiting.remove(execution)
-            with self._recording():
-                # It has no spool, so `finish` sets the terminal state before its first wait: a second end does nothing.
-                await execution.finish(Verdict(cause.state, True, cause.reason))
+            self.ending.add(execution)
+            try:
+                with self._recording():
+                    # It has no spool, so `finish` sets the terminal state before it waits: a second end does nothing.
+                    await execution.finish(Verdict(cause.state, True, cause.reason))
+            finally:
+                self.ending.discard(execution)
 
     async def settled(self) -> None:
         """Wait until no execution is being recorded or ended."""

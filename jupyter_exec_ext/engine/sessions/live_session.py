@@ -288,7 +288,8 @@ class LiveSession:
     async def _end_all(self, cause: StopCause) -> bool:
         """End running and queued executions, and wait for it; return whether one ran."""
         has_run = self.runner.run is not None
-        executions = [*([self.runner.current] if self.runner.current else []), *self.queue]
+        # Those that another request is ending are waited for, too.
+        executions = [*([self.runner.current] if self.runner.current else []), *self.queue, *self.queue.ending]
         # All at once: the running one must not go on while the ends of the queued ones are written.
         # Queued ones leave the queue first, or the worker would take the next of them.
         ends = (self.stop(execution, cause) for execution in reversed(executions))
