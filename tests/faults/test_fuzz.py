@@ -269,7 +269,7 @@ def aim(case: Any, world: World, rng: random.Random) -> None:
             body[name] = known
     if operation == "createSession" and isinstance(body.get("kernel_id"), str) and len(body["kernel_id"]) <= 256:
         # It goes with none of the others, and most sessions are to be made.
-        for name in ("kernel_id",) if rng.random() < 0.8 else ("kernel_name", "env", "cwd"):
+        for name in ("kernel_id",) if rng.random() < 0.8 else ("kernel_name", "env", "cwd", "auto_checkpoint"):
             body.pop(name, None)
     if operation == "setSecret":  # which headers there may be, and which names hosts have, goes beyond a schema
         hosts = body.get("hosts")

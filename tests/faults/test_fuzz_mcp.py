@@ -10,6 +10,7 @@ import copy
 import json
 import os
 import random
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -117,7 +118,8 @@ def mutate(draw: Any, message: Any) -> Any:
 
 def send(client: RawClient, body: bytes, headers: dict[str, str]) -> int:
     """Send a body, read its answer or the first of its stream, and return the status."""
-    encoded = {name: value.encode("utf-8", "replace") for name, value in headers.items()}
+    # A message's method and name are in headers, too, and no client can send all texts there.
+    encoded = {name: re.sub(rb"[\r\n]|^\s", b"?", value.encode("utf-8", "replace")) for name, value in headers.items()}
     shown: dict[str, str | bytes | None] = {"Content-Type": "application/json", **encoded}
     with requests.post(client.url, data=body, headers=shown, timeout=_ANSWER_SECONDS, stream=True) as answer:
         if answer.headers.get("Content-Type", "").startswith("text/event-stream"):
