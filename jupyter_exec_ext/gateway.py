@@ -63,7 +63,7 @@ from .standard_api.client_registry import ClientRegistry
 from .standard_api.routes import standard_rules
 from .standard_api.token_alias import replace_auth_token
 from .standard_api.tokens_outside_header import TOKEN_IN_URL_WARNING, ScopedPath, hide_tokens_in_logs
-from .system.resources import exhausted, out_of_resources
+from .system.resources import is_out_of_resources, make_out_of_resources
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
 _KERNEL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -165,10 +165,12 @@ class KernelsHandler(stock.MainKernelHandler):
             reason = f"the default kernelspec {error.name!r} is not installed; install it, or set default_kernel_name"
             raise web.HTTPError(HTTPStatus.INTERNAL_SERVER_ERROR, reason) from None
         except (OSError, ValueError, RuntimeError, ZMQError) as error:
-            if out_of_resources(error):
-                raise web.HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, exhausted(error).message) from None
+            if is_out_of_resources(error):
+                raise web.HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, make_out_of_resources(error).message) from None
             self.log.exception("a kernel could not be started")
-            raise web.HTTPError(HTTPStatus.INTERNAL_SERVER_ERROR, "the kernel could not be started") from None
+            raise web.HTTPError(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "the kernel could not be started; see the gateway's log"
+            ) from None
         self.set_header("Location", url_path_join(self.base_url, "api", "kernels", url_escape(kernel_id)))
         self.set_status(HTTPStatus.CREATED)
         self.finish(json.dumps(manager.kernel_model(kernel_id), default=json_default))
@@ -198,7 +200,7 @@ class KernelsHandler(stock.MainKernelHandler):
         return {"PATH": os.environ.get("PATH", ""), **inherited, **allowed}
 
 
-class NamedSessions(SessionManager):
+class NamedSessionManager(SessionManager):
     """The gateway's server sessions, with the names and types of those that have them.
 
     The stock manager fails to list, or to delete, a server session whose kernel is gone. Sessions end at any time.
@@ -273,7 +275,7 @@ class ExecPersonality(JupyterWebsocketPersonality):
             )
         if not is_loopback(app.ip):
             self.allowed_hosts = [*self.allowed_hosts, socket.gethostname(), socket.getfqdn()]
-        app.session_manager = NamedSessions(log=self.log, kernel_manager=app.kernel_manager)
+        app.session_manager = NamedSessionManager(log=self.log, kernel_manager=app.kernel_manager)
         self.host = build_host(
             app.kernel_manager,
             app.kernel_spec_manager,
@@ -324,9 +326,9 @@ class ExecPersonality(JupyterWebsocketPersonality):
                 )
                 for pattern, handler, options in standard_rules(services, clients, "")
             ]
-        return [ports.rule, *ours] + [self._checked(*rule) for rule in super().create_request_handlers()]
+        return [ports.rule, *ours] + [self._with_host_check(*rule) for rule in super().create_request_handlers()]
 
-    def _checked(self, pattern: str, handler: type[web.RequestHandler], *options: Any) -> tuple[Any, ...]:
+    def _with_host_check(self, pattern: str, handler: type[web.RequestHandler], *options: Any) -> tuple[Any, ...]:
         if handler is stock.MainKernelHandler:
             handler = KernelsHandler
         return (pattern, type(handler.__name__, (HostCheckMixin, handler), {}), *options)

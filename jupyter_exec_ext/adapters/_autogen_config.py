@@ -9,22 +9,25 @@ from typing import Annotated, TypedDict
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..client.local_servers import TOKEN_VARIABLE
 from ..client.server_connection import JupyterConnectionInfo
 from ..executors.function_sources import AnyFunction
 from ..executors.stateful_executor import OnStateLost
 from ..models.plain_text import Ansi
 
-#: The environment variable of a server's token, also at the command line.
-TOKEN_VARIABLE = "JUPYTER_TOKEN"
 # The author of a config chooses the server that gets the token, so only variables for such tokens can be named.
-_TOKEN_VARIABLE = r"JUPYTER_([A-Z0-9_]+_)?TOKEN"
-TokenVariable = Annotated[str, Field(pattern=f"^{_TOKEN_VARIABLE}$")]
+_ALLOWED_TOKEN_VARIABLE = r"JUPYTER_([A-Z0-9_]+_)?TOKEN"
+TokenVariable = Annotated[str, Field(pattern=f"^{_ALLOWED_TOKEN_VARIABLE}$")]
 
 
 def check_token_variable(name: str) -> str:
     """Return the name of an environment variable; raise `ValueError` if a config may not name it."""
-    if not re.fullmatch(_TOKEN_VARIABLE, name):
-        raise ValueError("the variable that holds the token is called JUPYTER_TOKEN or JUPYTER_…_TOKEN")
+    if not re.fullmatch(_ALLOWED_TOKEN_VARIABLE, name):
+        # Without the value: a person who put the token itself here would find it in logs.
+        raise ValueError(
+            f"token_variable must name an environment variable, {TOKEN_VARIABLE} or JUPYTER_…_TOKEN; set that variable "
+            "to the token"
+        )
     return name
 
 

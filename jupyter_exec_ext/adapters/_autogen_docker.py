@@ -84,7 +84,8 @@ class DockerJupyterServer:
             stop_container=stop_container,
             docker_env=docker_env,
             expose_port=expose_port,
-            token=self.GenerateToken() if token is None else token,  # None is no token for the wrapped class
+            # The wrapped class reads None as "no token"; AutoGen means a new one.
+            token=self.GenerateToken() if token is None else token,
             work_dir=work_dir,
             bind_dir=bind_dir,
             **options,

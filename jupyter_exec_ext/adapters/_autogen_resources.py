@@ -57,7 +57,7 @@ class SessionWithFunctions(CodeSession):
         await self._functions.ensure_async(session)
 
     def _note_run(self, session: OpenSession, execution: Execution) -> None:
-        note = self._functions.note_on(session, execution)
+        note = self._functions.describe_lost_functions(session, execution)
         if note is not None:
             self._notes[execution.id] = note
 

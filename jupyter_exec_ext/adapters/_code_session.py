@@ -90,17 +90,19 @@ class CodeSession:
         session: Session | None = None,
         name: str = "agent",
     ) -> None:
-        self._place = _choose_place(server, token, kernel_name, session_id, session)
-        self.connection_info = self._place.connection_info
+        self._target = _choose_target(server, token, kernel_name, session_id, session)
+        self.connection_info = self._target.connection_info
         self.kernel_name = kernel_name
         self.timeout_seconds = timeout_seconds
         self.idle_timeout_seconds = idle_timeout_seconds
         self._name = name
         self._opened: tuple[AsyncExecClient, OwnSession] | None = None
-        self._turn = asyncio.Lock()  # each `close` makes another, so a waiting run can see that it came too late
+        # One run at a time. Each `close` replaces the lock: a run whose lock was replaced is of before, and the next
+        # run can be on another event loop, where a lock that a run has waited for cannot be used.
+        self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._place!r})"
+        return f"{type(self).__name__}({self._target!r})"
 
     async def __aenter__(self) -> Self:
         return self
@@ -163,9 +165,9 @@ class CodeSession:
             If a given session has ended.
         """
         # A given session can have a kernel to replace before its first run here.
-        if self._place.session_id is not None and self._opened is None:
+        if self._target.session_id is not None and self._opened is None:
             await self.open()
-        session = self._place.standard_session or (self._opened and self._opened[1])
+        session = self._target.standard_session or (self._opened and self._opened[1])
         if session is None:
             return  # the next run opens a fresh session
         try:
@@ -178,10 +180,10 @@ class CodeSession:
 
         A server that is gone is no error: its sessions are gone too, or end after their idle time.
         """
-        turn, self._turn = self._turn, asyncio.Lock()
+        lock, self._lock = self._lock, asyncio.Lock()
         opened, self._opened = self._opened, None
         # A run in a given session may finish. `_in_turn` then closes its connections.
-        if opened is not None and not (self._place.is_given and turn.locked()):
+        if opened is not None and not (self._target.is_given and lock.locked()):
             await self._close(*opened)
 
     async def disconnect(self) -> None:
@@ -192,11 +194,11 @@ class CodeSession:
 
     def after_fork(self) -> None:
         """Replace the lock in a forked child, where a run of the parent would hold it for ever."""
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     async def _forget(self, session: OpenSession, error: ExecError) -> None:
         """Forget a session that has ended, unless it was given or is replaced already."""
-        if self._place.is_given:
+        if self._target.is_given:
             raise SessionEnded(error.message) from error
         if self._opened is not None and self._opened[1] is session:
             await self.disconnect()
@@ -204,33 +206,37 @@ class CodeSession:
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[OpenSession]:
         """Wait for the caller's turn and yield the session."""
-        turn = self._turn
-        async with turn:
-            if self._place.standard_session is not None:
-                yield self._place.standard_session
+        lock = self._lock
+
+        def is_closed() -> bool:
+            return lock is not self._lock
+
+        async with lock:
+            if self._target.standard_session is not None:
+                yield self._target.standard_session
                 return
             opened = self._opened
-            if opened is None and turn is self._turn:
+            if opened is None and not is_closed():
                 opened = await self._open(AsyncExecClient(self.connection_info))
                 # `close` was called while the session opened, and could not end it yet.
-                if turn is not self._turn:
+                if is_closed():
                     await self._close(*opened)
-            if opened is None or turn is not self._turn:
+            if opened is None or is_closed():
                 raise SessionEnded("the session was closed")
             self._opened = opened
             try:
                 yield opened[1]
             finally:
                 # `close` lets a run of a given session finish, so its connections are closed here.
-                if self._place.is_given and turn is not self._turn:
+                if self._target.is_given and is_closed():
                     await self._close(*opened)
 
     async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OwnSession]:
         async with contextlib.AsyncExitStack() as undo:  # also a cancellation must not leave the connections open
             undo.push_async_callback(client.close)
             session: OwnSession
-            if self._place.session_id is not None:
-                session = await client.get_session(self._place.session_id)
+            if self._target.session_id is not None:
+                session = await client.get_session(self._target.session_id)
             else:
                 session = await open_agent_session(client, self.kernel_name, self._name, self.idle_timeout_seconds)
                 session.detach()  # it may end by itself, and is then replaced; `_close` ends one that lives
@@ -239,7 +245,7 @@ class CodeSession:
 
     async def _close(self, client: AsyncExecClient, session: OwnSession) -> None:
         try:
-            if not self._place.is_given:
+            if not self._target.is_given:
                 with contextlib.suppress(ConnectionFailed, ConnectionLost, PolicyDenied, SessionEnded, SessionNotFound):
                     await session.close()
         finally:
@@ -280,7 +286,7 @@ OpenSession = OwnSession | ThreadedSession
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _SessionTarget:
     """Server and, if one was given, session in which code runs. A given session is neither replaced nor ended.
 
     Parameters
@@ -307,20 +313,20 @@ class _Place:
         return repr(self.connection_info.url) + (f", session_id={given!r}" if given else "")
 
 
-def _choose_place(
+def _choose_target(
     server: Server | None, token: str | None, kernel_name: str | None, session_id: str | None, session: Session | None
-) -> _Place:
-    """Return the place that the arguments of a session name; raise `ValueError` if they contradict each other."""
+) -> _SessionTarget:
+    """Return the target that a session's arguments name; raise `ValueError` if they contradict each other."""
     if (server is None) == (session is None):
         raise ValueError("give a server, or a session that is open already")
     if server is not None:
         if session_id is not None and kernel_name is not None:
             raise ValueError("a session that exists has its kernel already")
-        return _Place(find_connection(server, token), session_id)
+        return _SessionTarget(find_connection(server, token), session_id)
     if token is not None or kernel_name is not None or session_id is not None:
         raise ValueError("an open session has its token, kernel and id already")
     assert session is not None
     if isinstance(session, ExecSession | AsyncExecSession):
-        return _Place(session.connection_info, session.id)
+        return _SessionTarget(session.connection_info, session.id)
     standard = ThreadedSession(session) if isinstance(session, StandardExecSession) else session
-    return _Place(session.connection_info, None, standard)
+    return _SessionTarget(session.connection_info, None, standard)

@@ -21,15 +21,16 @@ _MAX_REMEMBERED = 10_000
 class Conversations:
     """The sessions of an agent's conversations, which do not share variables.
 
-    A session lasts while its conversation, or all of them, are held, and until another conversation needs its place.
+    A session is closed once its conversation is not retained any more, neither by `retain` nor by `retain_all`.
+    `max_conversations` closes sessions earlier: only `retain` and a running execution protect a session from it.
 
     Parameters
     ----------
     new_session : callable
         Makes a `CodeSession`.
     max_conversations : int
-        Largest number of sessions. One more closes the least recently used one that is idle and not held. If all are
-        in use, the limit is exceeded until one is free.
+        Largest number of sessions. One more closes the least recently used one that is idle and whose conversation is
+        not retained by `retain`. If all are in use, the limit is exceeded until one is free.
 
     Raises
     ------
@@ -44,8 +45,8 @@ class Conversations:
         self._max_conversations = max_conversations
         self._sessions: dict[Hashable, CodeSession] = {}  # the most recently used is the last
         self._runs: Counter[Hashable] = Counter()
-        self._holders: Counter[Hashable] = Counter()
-        self._holders_of_all = 0
+        self._retained: Counter[Hashable] = Counter()
+        self._retained_all_count = 0
         self._displaced: dict[Hashable, None] = {}  # the most recently displaced is the last
 
     async def run(self, conversation: Hashable, code: str) -> Execution | NotRun:
@@ -66,7 +67,7 @@ class Conversations:
 
     async def _make_room_for(self, conversation: Hashable) -> None:
         while len(self._sessions) + (conversation not in self._sessions) > self._max_conversations:
-            in_use = self._runs.keys() | self._holders.keys()
+            in_use = self._runs.keys() | self._retained.keys()
             least_recent = next((other for other in self._sessions if other not in in_use), None)
             if least_recent is None:
                 return
@@ -75,23 +76,23 @@ class Conversations:
                 del self._displaced[next(iter(self._displaced))]
             await self._close_session(least_recent)
 
-    def hold(self, conversation: Hashable) -> None:
-        """Keep a conversation's session until `release`."""
-        self._holders[conversation] += 1
+    def retain(self, conversation: Hashable) -> None:
+        """Keep a conversation's session open until `release`, also beyond `max_conversations`."""
+        self._retained[conversation] += 1
 
     async def release(self, conversation: Hashable) -> None:
-        """End a `hold`; close the conversation's session unless it is still held."""
-        self._holders -= Counter({conversation: 1})
-        await self._close_unless_held([conversation])
+        """Undo a `retain`; close the conversation's session unless it is still retained."""
+        self._retained -= Counter({conversation: 1})
+        await self._close_unless_retained([conversation])
 
-    def hold_all(self) -> None:
-        """Keep every session until `release_all`."""
-        self._holders_of_all += 1
+    def retain_all(self) -> None:
+        """Keep idle sessions open until `release_all`; the limit `max_conversations` still applies."""
+        self._retained_all_count += 1
 
     async def release_all(self) -> None:
-        """End a `hold_all`; close all sessions that are not held."""
-        self._holders_of_all -= 1
-        await self._close_unless_held(list(self._sessions))
+        """Undo a `retain_all`; close all sessions that are not retained."""
+        self._retained_all_count -= 1
+        await self._close_unless_retained(list(self._sessions))
 
     async def close(self, conversation: Hashable) -> None:
         """Close a conversation's session; its next run gets a fresh one."""
@@ -99,7 +100,7 @@ class Conversations:
         await self._close_session(conversation)
 
     async def close_all(self) -> None:
-        """Close all sessions, also held ones."""
+        """Close all sessions, also retained ones."""
         self._displaced.clear()
         await self._close(list(self._sessions))
 
@@ -108,9 +109,9 @@ class Conversations:
         if session is not None:
             await session.close()
 
-    async def _close_unless_held(self, conversations: list[Hashable]) -> None:
-        if not self._holders_of_all:
-            await self._close([conversation for conversation in conversations if not self._holders[conversation]])
+    async def _close_unless_retained(self, conversations: list[Hashable]) -> None:
+        if not self._retained_all_count:
+            await self._close([conversation for conversation in conversations if not self._retained[conversation]])
 
     async def _close(self, conversations: list[Hashable]) -> None:
         async with AsyncExitStack() as stack:  # a failure must not keep the others open

@@ -126,12 +126,18 @@ class _BackgroundLoop:
             except BaseException as error:  # the caller gets it, a cancellation included
                 outcome.set_exception(error)
 
+        task = asyncio.run_coroutine_threadsafe(carry_out(), self._loop or self._start_loop())
+        return outcome, task.cancel
+
+    def _start_loop(self) -> asyncio.AbstractEventLoop:
+        # The garbage collector can finalise a portal in here, in this thread. `_disconnect` then must not need the
+        # lock: so `_loop` is set last, and a loop that is set is used without the lock.
         with self._starting:
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="jupyter-exec-sessions", daemon=True).start()
-            task = asyncio.run_coroutine_threadsafe(carry_out(), self._loop)
-        return outcome, task.cancel
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=loop.run_forever, name="jupyter-exec-sessions", daemon=True).start()
+                self._loop = loop
+            return self._loop
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         """Do work on the loop and return its result; an exception here, such as Ctrl-C, cancels it."""

@@ -13,7 +13,7 @@ from autogen_core import CancellationToken, Component
 from autogen_core.code_executor import CodeBlock, CodeExecutor
 
 from ..client.access_tokens import TokenProvider
-from ..client.local_servers import find_connection
+from ..client.local_servers import TOKEN_VARIABLE, find_connection
 from ..errors import KernelSpecNotFound
 from ..executors.cancellation import cancelled_by
 from ..executors.code_blocks import quiet_pip
@@ -24,7 +24,7 @@ from ..executors.stateful_executor import OnStateLost, check_on_state_lost
 from ..models import Execution, ExecutionState
 from ..models.plain_text import Ansi
 from ._autogen_aca import ACADynamicSessionsCodeExecutor, ACADynamicSessionsCodeExecutorConfig
-from ._autogen_config import TOKEN_VARIABLE, AutoGenOptions, JupyterCodeExecutorConfig, check_token_variable, server_of
+from ._autogen_config import AutoGenOptions, JupyterCodeExecutorConfig, check_token_variable, server_of
 from ._autogen_docker import DockerJupyterServer
 from ._autogen_resources import ExecutorResources, SessionWithFunctions
 from ._autogen_results import AutoGenResultCollector, JupyterCodeResult

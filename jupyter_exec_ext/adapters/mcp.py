@@ -1,8 +1,9 @@
 """Model Context Protocol (MCP) at standard input and output, for one client.
 
 ``python -m jupyter_exec_ext.adapters.mcp --server URL`` serves the client that started it. If the server has the
-endpoint ``exec/mcp``, the program is a bridge to it (`_mcp_bridge`). Otherwise it has one tool, `execute_code`. The
-token is the URL's, or that of the environment variable ``JUPYTER_TOKEN``.
+endpoint ``exec/mcp``, the program is a bridge to it (`_mcp_bridge`). Otherwise it has one tool, `execute_code`; also if
+the server does not answer or refuses the token, which each call of the tool then reports. The token is the URL's, or
+that of the environment variable ``JUPYTER_TOKEN``.
 """
 
 from __future__ import annotations
@@ -99,14 +100,14 @@ def _serving(session: CodeSession) -> MCPServer[None]:
     return made
 
 
-class _KeptSession(CodeSession):
+class _WatchedSession(CodeSession):
     """A `CodeSession` that ends with its program, even if that is killed."""
 
     _watchdog: SessionWatchdog | None = None
 
     async def _open(self, client: AsyncExecClient) -> tuple[AsyncExecClient, OwnSession]:
         client, session = await super()._open(client)
-        if not self._place.is_given:
+        if not self._target.is_given:
             async with AsyncExitStack() as undo:
                 undo.push_async_callback(self._close, client, session)
                 self._replace_watchdog(session)
@@ -193,7 +194,7 @@ def serve_at_standard_streams(
         defaults = make_tool_defaults(kernel_name, timeout_seconds, session_id)
         anyio.run(partial(run_bridge, connection, defaults))
         return
-    session = _KeptSession(
+    session = _WatchedSession(
         connection, kernel_name=kernel_name, timeout_seconds=timeout_seconds, session_id=session_id, name="MCP"
     )
     _serving(session).run("stdio")

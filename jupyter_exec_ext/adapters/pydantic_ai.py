@@ -81,11 +81,11 @@ class JupyterToolset(FunctionToolset[DepsT]):
         return _tool_return(await self.conversations.run(ctx.conversation_id, code))
 
     async def for_run(self, ctx: RunContext[DepsT]) -> AbstractToolset[DepsT]:
-        """Return a toolset that holds the conversation's session during the run."""
+        """Return a toolset that keeps the conversation's session open during the run."""
         return _OfOneRun(self, self.conversations, ctx.conversation_id)
 
     async def __aenter__(self) -> Self:
-        self.conversations.hold_all()
+        self.conversations.retain_all()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -102,14 +102,14 @@ class JupyterToolset(FunctionToolset[DepsT]):
 
 @dataclass  # Pydantic AI copies wrappers with `dataclasses.replace`
 class _OfOneRun(WrapperToolset[DepsT]):
-    """The toolset in one run, which holds one conversation instead of all."""
+    """The toolset in one run: it retains one conversation instead of all."""
 
     conversations: Conversations
     conversation_id: str | None
 
     async def __aenter__(self) -> Self:
-        # Not by the wrapped toolset, whose `__aenter__` holds all conversations.
-        self.conversations.hold(self.conversation_id)
+        # Not by the wrapped toolset, whose `__aenter__` retains all conversations.
+        self.conversations.retain(self.conversation_id)
         return self
 
     async def __aexit__(self, *exc: object) -> None:

@@ -2,6 +2,13 @@
 
 The patterns help a person to review code. They do not protect against hostile code, which can evade every pattern; the
 isolation of the kernel does.
+
+IPython and Python end lines at different characters, so each trigger searches several *variants* of the code, which
+differ in their line ends. With each variant comes a text of the same length, ``lines``, in which every line feed ends
+a line of the person's editor: it gives the line number of a match.
+
+The *kind* of a finding is what a person can approve for the rest of the session: ``always``, the name of a trigger, or
+``import NAME`` and ``new import NAME`` for one module. It is empty for a finding that must be approved each time.
 """
 
 from __future__ import annotations
@@ -129,10 +136,9 @@ def _findings(rule: ApprovalRule, code: str, first_run: bool, approved: frozense
 
 
 def _variants(code: str) -> Iterator[tuple[str, str]]:
-    """Yield code as it is, and with the line ends of IPython and of Python as line feeds.
+    """Yield the variants, each with its ``lines``: the code itself, and with the line ends of IPython and of Python.
 
-    A form feed ends a line for IPython and is a space for Python. With each comes a text of the same length, in which
-    the line feeds are the line ends of an editor.
+    A form feed ends a line for IPython and is a space for Python.
     """
     yield code, code.replace("\r\n", " \n").replace("\r", "\n")
     unix = code.replace("\r\n", "\n")
@@ -168,8 +174,8 @@ def _match_pattern(rule: ApprovalRule, code: str, lines: str) -> Iterator[Approv
     if len(code) > MAX_PATTERN_SEARCHED_CHARACTERS:
         many = MAX_PATTERN_SEARCHED_CHARACTERS
         yield ApprovalFinding("", f"it has more than {many} characters, in which no pattern is searched")
-    # The first one: a slow expression takes its time for each.
     elif match := re.search(rule.pattern, code):
+        # Only the first match: each further search costs as much again.
         line = 1 + lines.count("\n", 0, match.start())
         yield ApprovalFinding("pattern", "it matches the pattern of the policy", line)
 
@@ -179,8 +185,10 @@ def _match_imports(
 ) -> Iterator[ApprovalFinding]:
     # Code decides how many names it imports: each different one is looked up once, in a set.
     modules = frozenset(rule.modules)
-    # What was approved as an import is not new, either.
-    prefixes = ("import ", "new import ")[: 1 + (trigger == "new_imports")]
+    own_prefix = "new import " if trigger == "new_imports" else "import "
+    # A module that was approved as an import is not new, either.
+    prefixes = {"import ", own_prefix}
+    # Modules that a person has approved for the session; what is in them is approved, too.
     known = {kind.removeprefix(prefix) for kind in approved for prefix in prefixes if kind.startswith(prefix)}
     for line, match in _matches(_IMPORT, code, lines):
         if match[1] is None and match[2] is None:
@@ -194,7 +202,7 @@ def _match_imports(
         for name in dict.fromkeys(map(_dotted_name, listed.split(","))):
             is_asked = name and (not modules or not modules.isdisjoint(_with_parents(name)))
             if is_asked and (not known or known.isdisjoint(_with_parents(name))):
-                yield ApprovalFinding(f"{prefixes[-1]}{name}", f"it imports {name[:100]}", line)
+                yield ApprovalFinding(f"{own_prefix}{name}", f"it imports {name[:100]}", line)
 
 
 def _module_of(rest: str) -> str:

@@ -46,8 +46,9 @@ def configured_policies(
     """
     file = Path(policy_file)
     sets = {} if network_sets is None else network_sets
-    known = _checked(file.name, _read(file), sets) if policy_file else dict(BUILT_IN)
-    configured = _checked("ExecEngine.policies", policies, sets)
+    known = _parse_policies(file.name, _read(file), sets) if policy_file else dict(BUILT_IN)
+    configured = _parse_policies("ExecEngine.policies", policies, sets)
+    # Only the configured names: `read_policies` also returns the built-in policies, which would undo the file's.
     known.update({name: configured[name] for name in policies})
     for name in offered:
         if not any(matches(policy, [name]) for policy in known):
@@ -55,7 +56,9 @@ def configured_policies(
     return {name: policy for name, policy in known.items() if matches(name, offered)}
 
 
-def _checked(source: str, policies: Mapping[str, Any], network_sets: Mapping[str, Sequence[str]]) -> dict[str, Policy]:
+def _parse_policies(
+    source: str, policies: Mapping[str, Any], network_sets: Mapping[str, Sequence[str]]
+) -> dict[str, Policy]:
     try:
         return read_policies(policies, network_sets)
     except InvalidRequest as error:

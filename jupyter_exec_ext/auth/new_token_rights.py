@@ -1,4 +1,4 @@
-"""Rights of a new token, which are never more than those of its creator: scopes and expiry."""
+"""Scopes and expiry of a new token, which never exceed those of its creator."""
 
 from __future__ import annotations
 

@@ -60,7 +60,9 @@ def read_devices(name: str, value: Any) -> tuple[str, ...]:
 
 
 def check_grants(mounts: Sequence[tuple[str, str]], devices: Sequence[str], isolation: str) -> None:
-    """Check the grants of a configured policy; those of a token's limits are among them, word for word.
+    """Check the grants of a configured policy.
+
+    A token's limits need no check of their own: they can only repeat grants of the policy.
 
     Raises
     ------
@@ -74,7 +76,7 @@ def check_grants(mounts: Sequence[tuple[str, str]], devices: Sequence[str], isol
     places = [inside for inside, _ in mounts]
     for path in (*places, *(outside for _, outside in mounts)):
         if not _is_whole_path(path):
-            raise InvalidRequest(f"'mounts': {path!r} must be a path from '/' on, without '..' and a slash at its end")
+            raise InvalidRequest(f"'mounts': {path!r} must be an absolute path, with no '..' and no trailing slash")
     for inside in places:
         for other in (*_TAKEN, *(each for each in places if each != inside)):
             if is_inside(inside, other) or is_inside(other, inside):

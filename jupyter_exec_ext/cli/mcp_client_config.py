@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ..client.local_servers import TOKEN_VARIABLE
+
 #: The server's name in a client.
 SERVER_NAME = "jupyter"
 #: Run time after which code is stopped, if neither the model nor an option says otherwise.
@@ -17,8 +19,6 @@ DEFAULT_TIMEOUT_SECONDS = 60.0
 # Codex stops waiting for a tool after 60 s, which is when code is stopped: its output would be lost.
 _CODEX_MARGIN_SECONDS = 30
 _VSCODE_INPUT = "jupyter-token"
-# The one that all commands read.
-_TOKEN_VARIABLE = "JUPYTER_TOKEN"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class ClientFormat:
 def _claude_code_url(endpoint: McpUrl) -> str:
     """Return the content of ``.mcp.json``."""
     if endpoint.token_file is None:
-        headers: dict[str, object] = {"headers": {"Authorization": f"Bearer ${{{_TOKEN_VARIABLE}}}"}}
+        headers: dict[str, object] = {"headers": {"Authorization": f"Bearer ${{{TOKEN_VARIABLE}}}"}}
     else:
         # A command whose output, as JSON, is added to the headers; Claude Code runs it at each connection.
         headers = {"headersHelper": f"""printf '{{"Authorization": "Bearer %s"}}' {endpoint.token_command}"""}
@@ -99,7 +99,7 @@ def _claude_code_program(program: McpProgram) -> str:
 
 def _cursor_url(endpoint: McpUrl) -> str:
     """Return the content of ``.cursor/mcp.json``."""
-    headers = {"Authorization": f"Bearer ${{env:{_TOKEN_VARIABLE}}}"}
+    headers = {"Authorization": f"Bearer ${{env:{TOKEN_VARIABLE}}}"}
     return _as_json({"mcpServers": {SERVER_NAME: {"url": endpoint.url, "headers": headers}}})
 
 
@@ -125,7 +125,7 @@ def _codex_url(endpoint: McpUrl) -> str:
         [
             f"[mcp_servers.{SERVER_NAME}]",
             f"url = {_as_toml(endpoint.url)}",
-            f"bearer_token_env_var = {_as_toml(_TOKEN_VARIABLE)}",
+            f"bearer_token_env_var = {_as_toml(TOKEN_VARIABLE)}",
             _codex_timeout(DEFAULT_TIMEOUT_SECONDS),
         ]
     )
@@ -150,8 +150,8 @@ def _codex_timeout(run_seconds: float) -> str:
 
 def _read_from_environment(client: str) -> Callable[[McpUrl], str]:
     return lambda endpoint: (
-        f"{client} reads the token from {_TOKEN_VARIABLE}; set it where you start {client}: "
-        f"export {_TOKEN_VARIABLE}={endpoint.token_command}"
+        f"{client} reads the token from {TOKEN_VARIABLE}; set it where you start {client}: "
+        f"export {TOKEN_VARIABLE}={endpoint.token_command}"
     )
 
 

@@ -41,7 +41,7 @@ from ..protocol.kernel_preparation import (
     waiting_request,
 )
 from ..protocol.strict_json import dump_bytes
-from ..system.resources import try_descriptors
+from ..system.resources import probe_descriptors
 from .embedded_kernel import EmbeddedKernel, start_failure
 
 _REQUESTS = ("shell", "stdin")  # interrupts and shutdowns go by the kernel's manager
@@ -335,7 +335,7 @@ def shut_down(kernels: dict[str, EmbeddedKernel]) -> None:
 def _system_failures_named() -> Iterator[None]:
     """Raise what the system or ZeroMQ refuses as one of this package's errors."""
     try:
-        try_descriptors(_DESCRIPTORS_PER_KERNEL)
+        probe_descriptors(_DESCRIPTORS_PER_KERNEL)
         yield
     except (OSError, zmq.ZMQError) as error:
         raise start_failure(error) from error

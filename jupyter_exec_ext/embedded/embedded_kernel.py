@@ -20,7 +20,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 from ..errors import ExecError, KernelStartFailed
 from ..protocol.languages import normalize_language
 from ..system.marked_processes import MARK, kill_left_behind, kill_marked
-from ..system.resources import exhausted_program, out_of_resources
+from ..system.resources import is_out_of_resources, make_program_out_of_resources
 
 T = TypeVar("T")
 _CALL_SECONDS = 60.0
@@ -38,8 +38,8 @@ class SupportsClose(Protocol):
 
 def start_failure(error: Exception) -> ExecError:
     """Return the error for a kernel that could not be started or connected to, from the system's or ZeroMQ's."""
-    if out_of_resources(error):
-        return exhausted_program(error)
+    if is_out_of_resources(error):
+        return make_program_out_of_resources(error)
     return KernelStartFailed(f"the kernel could not be started: {error}")
 
 

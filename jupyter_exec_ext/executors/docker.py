@@ -136,9 +136,11 @@ class DockerJupyterServer(ManagedServer):
         self._token = secrets.token_hex(32) if isinstance(token, DockerJupyterServer.GenerateToken) else token
         self._stop_container = stop_container
         env = dict(docker_env or {})
-        # It would replace the token in the container, while the client would send the old one.
+        # It would have no effect: other images get the server's token in TOKEN, and ours get it at standard input.
         if "TOKEN" in env:
             raise ValueError("docker_env may not set TOKEN, which is the server's token; pass token=… instead")
+        if custom_image_name is None:
+            _require_token(self._token)  # before the image is built, which takes minutes
         if not internet and network is not None:
             raise ValueError("internet=False makes a network of its own; leave network out")
         directory = None if bind_dir is None else _check_bind_dir(bind_dir)
@@ -150,26 +152,24 @@ class DockerJupyterServer(ManagedServer):
                 image = find_or_build_default_image(client, progress, build_network)
             else:
                 image = find_or_pull_image(client, custom_image_name, progress)
-            ours = (image.labels or {}).get(SETTINGS_LABEL) == "stdin"
-            if ours and not self._token:
-                raise ValueError(
-                    "without a token the gateway does not listen, since others could reach it and run code"
-                )
+            is_own_image = (image.labels or {}).get(SETTINGS_LABEL) == "stdin"
+            if is_own_image:
+                _require_token(self._token)
             own = find_own_container(client)
-            reach = _find_reach(client, own, network, internet)
+            reach = _find_reach_on_engine(client, own, network, internet)
             options = limit_options(memory, cpus, max_processes)
-            options |= hardened_options(env) if ours else {"environment": {**env, "TOKEN": self._token}}
+            options |= hardened_options(env) if is_own_image else {"environment": {**env, "TOKEN": self._token}}
             work_dir = str(work_dir)
             if directory is not None:
-                options |= mount_options(client, directory, own, work_dir, as_owner=ours)
+                options |= mount_options(client, directory, own, work_dir, as_owner=is_own_image)
             elif work_dir != WORK_DIRECTORY:
-                options |= work_dir_options(work_dir, empty=ours)
+                options |= work_dir_options(work_dir, empty=is_own_image)
             self._container = RunningContainer(
                 client,
                 image,
                 options,
                 name=container_name,
-                settings=self._settings(expose_port, reach, list(env)) if ours else None,
+                settings=self._settings(expose_port, reach, list(env)) if is_own_image else None,
                 port=expose_port,
                 reach=reach,
                 internet=internet,
@@ -226,7 +226,16 @@ def _show_progress(line: str) -> None:
         logging.getLogger(__name__).info("%s", line)
 
 
-def _find_reach(client: Any, own: Any | None, network: str | None, internet: bool) -> Reach:
+def _require_token(token: str) -> None:
+    if not token:
+        raise ValueError(
+            "token='' is not allowed with this image: the gateway would be open to others. Pass a token, or leave "
+            "token out for a random one."
+        )
+
+
+def _find_reach_on_engine(client: Any, own: Any | None, network: str | None, internet: bool) -> Reach:
+    """Ask the engine about its networks, and return how the server can be reached; see `find_reach`."""
     is_named = network not in (None, "host", "none")
     with engine_errors(f"the network {network!r} cannot be used"):
         internal = not internet or (is_named and bool(client.networks.get(network).attrs.get("Internal")))

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import keyword
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from string import Template
@@ -51,8 +52,9 @@ class FunctionsModule:
         functions = list(functions)
         self.name = name
         self.names = list(map(name_of, functions))
-        for twice in {one for one in self.names if self.names.count(one) > 1}:
-            raise ValueError(f"two functions have the name {twice}")
+        repeated = [one for one, count in Counter(self.names).items() if count > 1]
+        if repeated:
+            raise ValueError(f"more than one function has the name {', '.join(repeated)}; rename all but one")
         self.source = build_python_functions_file(functions)
         self.packages = list(dict.fromkeys(package for one in functions for package in packages_of(one)))
         self._stubs = "\n\n".join(map(to_stub, functions))
@@ -137,7 +139,8 @@ class LoadedFunctions:
     def _ensure(self, session: CodeRunner) -> None:
         if self._is_loaded_in(session):
             return
-        with self._errors():
+        self.forget()
+        with _language_refusal_as_value_error():
             run = session.run(self.module.loading_code, timeout_seconds=self._timeout_seconds, language="python")
         self._keep(session, run)
 
@@ -145,12 +148,13 @@ class LoadedFunctions:
         """Do the same as `ensure`, for one caller at a time."""
         if self._is_loaded_in(session):
             return
-        with self._errors():
+        self.forget()
+        with _language_refusal_as_value_error():
             run = await session.run(self.module.loading_code, timeout_seconds=self._timeout_seconds, language="python")
         self._keep(session, run)
 
     def forget(self) -> None:
-        """Load the functions again before the next run: the session's kernel is another one."""
+        """Mark the functions as not loaded, so that the next `ensure` loads them again."""
         self._loaded = None
 
     def note_restored(self, session: object, kernel_starts: int) -> None:
@@ -158,7 +162,7 @@ class LoadedFunctions:
         if self._loaded is not None and self._loaded[0] is session:
             self._loaded = session, replace(self._loaded[1], kernel_starts=kernel_starts)
 
-    def note_on(self, session: object, execution: Execution) -> str | None:
+    def describe_lost_functions(self, session: object, execution: Execution) -> str | None:
         """Return a note for the model if a run failed in a fresh kernel, which lacks the functions.
 
         The kernel may have died while nothing ran, or another client may have restarted it.
@@ -166,15 +170,10 @@ class LoadedFunctions:
         if self._loaded is None or self._loaded[0] is not session:
             return None
         loading = self._loaded[1]
-        is_same_start = execution.kernel_starts == loading.kernel_starts
-        if is_same_start and execution.session_state_preserved is False:
-            self.forget()  # the run itself had the functions; its kernel ended with it
+        if _has_ended_its_kernel(execution, loading):
+            self.forget()  # for the next run; this one had the functions
             return None
-        if not (
-            execution.session_state_lost is not None
-            or execution.kernel_starts > loading.kernel_starts
-            or (is_same_start and _has_restarted_count(execution, loading))
-        ):
+        if not _has_found_fresh_kernel(execution, loading):
             return None
         self.forget()
         if execution.ok:
@@ -191,13 +190,26 @@ class LoadedFunctions:
         self.module.check(run)
         self._loaded = session, run
 
-    @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
-        self._loaded = None
-        try:
-            yield
-        except LanguageNotSupported as error:
-            raise ValueError(f"Functions failed to load: {error.message}") from error
+
+@contextlib.contextmanager
+def _language_refusal_as_value_error() -> Iterator[None]:
+    """Raise `ValueError` if the session's kernel cannot run Python."""
+    try:
+        yield
+    except LanguageNotSupported as error:
+        raise ValueError(f"Functions failed to load: {error.message}") from error
+
+
+def _has_ended_its_kernel(execution: Execution, loading: Execution) -> bool:
+    """Return whether a run began in the kernel that had the functions, and that kernel ended with it."""
+    return execution.kernel_starts == loading.kernel_starts and execution.session_state_preserved is False
+
+
+def _has_found_fresh_kernel(execution: Execution, loading: Execution) -> bool:
+    """Return whether a run began in a later kernel than the one that loaded the functions."""
+    if execution.session_state_lost is not None or execution.kernel_starts > loading.kernel_starts:
+        return True
+    return execution.kernel_starts == loading.kernel_starts and _has_restarted_count(execution, loading)
 
 
 def _has_restarted_count(execution: Execution, loading: Execution) -> bool:

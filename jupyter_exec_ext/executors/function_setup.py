@@ -25,6 +25,7 @@ def load_functions(name, source, packages, namespace):
     """
     import __future__
 
+    import io
     import linecache
     import sys
     import types
@@ -58,7 +59,8 @@ def load_functions(name, source, packages, namespace):
         raise error("; ".join(missing))
 
     origin = f"<{name}>"
-    linecache.cache[origin] = (len(source), None, source.splitlines(True), origin)  # for tracebacks and inspect
+    # For tracebacks and inspect. `source.splitlines` would also split at separators that Python does not count.
+    linecache.cache[origin] = (len(source), None, list(io.StringIO(source, newline=None)), origin)
     module = types.ModuleType(name)
     module.__file__ = origin
     module.__spec__ = machinery.ModuleSpec(name, None, origin=origin)

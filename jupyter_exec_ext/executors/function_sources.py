@@ -9,6 +9,7 @@ import ast
 import copy
 import functools
 import inspect
+import io
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
@@ -174,7 +175,8 @@ def to_code(function: AnyFunction) -> str:
     source, definition = _parsed(function)
     if isinstance(_inner(function), str):
         return source
-    lines = source.splitlines(keepends=True)
+    # Lines as Python counts them: `str.splitlines` also splits at form feeds and Unicode separators in strings.
+    lines = list(io.StringIO(source, newline=""))
     first = _first_line(definition, has_requirements=hasattr(function, "python_packages"))
     indented = lines[definition.lineno - 1][:1].isspace()
     # Removing the indentation would change multi-line strings.

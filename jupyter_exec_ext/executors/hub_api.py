@@ -176,8 +176,16 @@ class HubServerApi:
         if not reply.ok and reply.status != 404:
             raise self.refusal(reply, "stop the server", "delete:servers")
         if reply.status == 202:
-            while not (yield from self.state()).is_stopped:
-                yield Pause(POLL_SECONDS)
+            yield from self._wait_for_stop(started)
+
+    def _wait_for_stop(self, started: str) -> Operation[None]:
+        """Wait until the server of this start time has stopped, or another client has started it anew."""
+        while True:
+            state = yield from self.state()
+            started = started or state.started
+            if state.is_stopped or state.started not in ("", started):
+                return
+            yield Pause(POLL_SECONDS)
 
     def issue_token(
         self, lifetime_seconds: int, note: str, *, for_all_servers: bool = False

@@ -90,11 +90,12 @@ class LocalJupyterServer(ManagedServer):
         self.token = secrets.token_hex(32) if isinstance(token, LocalJupyterServer.GenerateToken) else token
         # The gateway itself chooses a free one: one that is chosen here could be taken before it listens.
         self.port = port or 0
+        log_file = os.path.abspath(log_file)
         settings = {
             "ip": ip,
             "port": self.port,
             "token": self.token or "",
-            "log_file": os.path.abspath(log_file),
+            "log_file": log_file,
             "log_level": log_level,
             "log_max_bytes": log_max_bytes,
             "log_backup_count": log_backup_count,
@@ -106,7 +107,7 @@ class LocalJupyterServer(ManagedServer):
         atexit_in_this_process(self.stop)
         with contextlib.ExitStack() as undo:
             undo.callback(self.stop)
-            self._wait_until_ready(time.monotonic() + startup_timeout_seconds)
+            self._wait_until_ready(startup_timeout_seconds, log_file)
             undo.pop_all()
 
     def _spawn(self, settings: dict[str, Any]) -> subprocess.Popen[str]:
@@ -137,7 +138,8 @@ class LocalJupyterServer(ManagedServer):
                 else:
                     self._last_lines.append(line[:2000])
 
-    def _wait_until_ready(self, deadline: float) -> None:
+    def _wait_until_ready(self, timeout_seconds: float, log_file: str) -> None:
+        deadline = time.monotonic() + timeout_seconds
         while not self._listening.wait(0.05):
             if self._subprocess.poll() is not None:
                 self._reader.join(1.0)  # its exit may be seen before its last lines are read
@@ -146,7 +148,11 @@ class LocalJupyterServer(ManagedServer):
                     + "".join(self._last_lines)
                 )
             if time.monotonic() > deadline:
-                raise ValueError("Jupyter gateway server did not start in time:\n" + "".join(self._last_lines))
+                raise ValueError(
+                    f"Jupyter gateway server did not start within {timeout_seconds:g} seconds; raise"
+                    f" startup_timeout_seconds, or look for the cause in {log_file} or in its last lines:\n"
+                    + "".join(self._last_lines)
+                )
         with ExecClient(self.connection_info) as client:
             try:
                 client.info()

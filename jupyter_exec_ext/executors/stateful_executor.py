@@ -151,8 +151,9 @@ class StatefulCodeExecutor(ABC):
         if timeout < 1:
             raise ValueError("Timeout must be greater than or equal to 1.")
         output_dir = Path(output_dir)
-        if not output_dir.exists():
-            raise ValueError(f"Output directory {output_dir} does not exist.")
+        if not output_dir.is_dir():
+            problem = "is not a directory" if output_dir.exists() else "does not exist"
+            raise ValueError(f"Output directory {output_dir} {problem}; create it, or pass output_dir=… with another.")
         self._kernel_name = kernel_name
         self._timeout = timeout
         self._output_dir = output_dir
@@ -280,13 +281,14 @@ class StatefulCodeExecutor(ABC):
         exit_code = 0
         for block in code_blocks:
             with self._rollback.one_block():
-                is_done = self._run_block(block, collector)
-            if not is_done:
+                may_continue = self._run_block(block, collector)
+            if not may_continue:
                 exit_code = 1
                 break
         return IPythonCodeResult(exit_code, collector.text, collector.files)
 
     def _run_block(self, block: CodeBlock, collector: ResultCollector) -> bool:
+        """Run one block; return whether the next may run."""
         language = None if block.language.strip().lower() in _UNNAMED_LANGUAGES else block.language
         code = quiet_pip(block.code, block.language) if self._silence_pip else block.code
         session = self._session  # another thread may replace it meanwhile
@@ -303,7 +305,7 @@ class StatefulCodeExecutor(ABC):
             collector.note(f"Not run: {error.message}. {FRESH_SESSION}")
             return False
         collector.add(execution)
-        note = self._functions.note_on(session, execution)
+        note = self._functions.describe_lost_functions(session, execution)
         if note is not None:
             collector.note(note)
         if note := self._rollback.undo(execution, self._functions):

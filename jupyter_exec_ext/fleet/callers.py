@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..auth.rate_limiter import Budget
+from ..auth.rate_limiter import RateLimiter
 from ..auth.scopes import ALL_SCOPES
 from ..auth.token_format import PREFIX
 from ..errors import Forbidden, MissingScope, TokenRevoked, TooManyAttempts, Unauthenticated, Unavailable
@@ -109,7 +109,7 @@ class Callers:
         self._policies = policies
         self._stale_seconds = stale_seconds
         self._known: dict[str, _Known] = {}
-        self._attempts = Budget(_ATTEMPTS_AT_ONCE, _ATTEMPTS_PER_MINUTE, _MAX_KNOWN)
+        self._attempts = RateLimiter(_ATTEMPTS_AT_ONCE, _ATTEMPTS_PER_MINUTE, _MAX_KNOWN)
 
     async def authenticate(self, authorization: str, address: str) -> PoolCaller:
         """Return the author of a request.
@@ -167,7 +167,7 @@ class Callers:
         return PoolCaller(principal, policy, HUB_SCOPES if policy else frozenset(), digest, is_admin=is_admin)
 
     def _wrong(self, address: str) -> Unauthenticated | TooManyAttempts:
-        wait = self._attempts.spend(address, time.monotonic())
+        wait = self._attempts.spend_action(address, time.monotonic())
         if wait:
             text = "this token is wrong, and too many wrong ones came from this address; check it before the next try"
             return TooManyAttempts(text, retry_after_seconds=wait)
@@ -177,7 +177,8 @@ class Callers:
         digest = _digest(text)
         known = self._known.get(digest)
         if known is None:
-            if self._attempts.left(address, time.monotonic()) < 1:  # each unknown token costs the Hub a request
+            # Each unknown token costs the Hub a request.
+            if self._attempts.count_remaining(address, time.monotonic()) < 1:
                 raise self._wrong(address)
             known = _Known(text)
         if not await self._is_good(known):

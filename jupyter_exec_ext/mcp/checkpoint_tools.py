@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from ..protocol.checkpoint_request_parsing import MAX_BRANCHES
 from ..protocol.request_parsing import MAX_NAME_LENGTH
-from .session_choice import end_with_client, find_named_session
+from .session_choice import resolve_session_id, tie_session_to_client
 from .session_tools import SessionArguments, describe_session, describe_sessions
 from .tool_call import ToolCall, make_result
 
@@ -52,7 +52,7 @@ class CheckpointResult(BaseModel):
 
 async def checkpoint_session(call: ToolCall, arguments: CheckpointArguments) -> CallToolResult:
     """Make a checkpoint of a session."""
-    session_id = find_named_session(call, arguments.session)
+    session_id = resolve_session_id(call, arguments.session)
     if arguments.replaces:  # first, since it may have the last place
         await call.engine.checkpoints.delete(call.caller, session_id, arguments.replaces)
     made = await call.engine.checkpoints.create(call.caller, session_id, arguments.name, force=arguments.force)
@@ -65,7 +65,7 @@ async def checkpoint_session(call: ToolCall, arguments: CheckpointArguments) -> 
 
 async def restore_session(call: ToolCall, arguments: RestoreArguments) -> CallToolResult:
     """Take a session back to a checkpoint."""
-    session_id = find_named_session(call, arguments.session)
+    session_id = resolve_session_id(call, arguments.session)
     return describe_session(
         await call.engine.checkpoints.restore(
             call.caller, session_id, arguments.checkpoint, same_random=arguments.same_random
@@ -75,9 +75,9 @@ async def restore_session(call: ToolCall, arguments: RestoreArguments) -> CallTo
 
 async def branch_session(call: ToolCall, arguments: BranchArguments) -> CallToolResult:
     """Make branches of a session, which end with the client as its other sessions do."""
-    session_id = find_named_session(call, arguments.session)
+    session_id = resolve_session_id(call, arguments.session)
     branches = await call.engine.checkpoints.branch(
         call.caller, session_id, arguments.checkpoint or None, arguments.count
     )
-    await asyncio.gather(*(end_with_client(call, branch.id) for branch in branches))
+    await asyncio.gather(*(tie_session_to_client(call, branch.id) for branch in branches))
     return describe_sessions(branches)

@@ -21,7 +21,7 @@ from ..engine.ports import FileReader
 from ..errors import InvalidRequest
 from ..models import FileInfo
 from .resource_uris import file_uri, output_uri
-from .session_choice import find_named_session
+from .session_choice import resolve_session_id
 from .tool_call import Arguments, ToolCall, make_result
 
 #: Bytes of a file that one call returns at most, and by default.
@@ -115,7 +115,7 @@ class WrittenResult(BaseModel):
 
 async def list_files(call: ToolCall, arguments: ListFilesArguments) -> CallToolResult:
     """List the files of a session."""
-    session_id = find_named_session(call, arguments.session)
+    session_id = resolve_session_id(call, arguments.session)
     found = await call.engine.files.list(
         call.caller, session_id, arguments.path, is_wanted=call.request.handler.is_wanted
     )
@@ -130,7 +130,7 @@ async def list_files(call: ToolCall, arguments: ListFilesArguments) -> CallToolR
 
 async def read_file(call: ToolCall, arguments: ReadFileArguments) -> CallToolResult:
     """Read a part of a file."""
-    session_id = find_named_session(call, arguments.session)
+    session_id = resolve_session_id(call, arguments.session)
     reader = await call.engine.files.open(call.caller, session_id, arguments.path)
     return await _content(reader, file_uri(session_id, arguments.path), arguments.offset, arguments.max_bytes)
 
@@ -148,7 +148,7 @@ async def write_file(call: ToolCall, arguments: WriteFileArguments) -> CallToolR
     if arguments.text and arguments.base64:
         raise InvalidRequest("give the content as 'text' or as 'base64', not both")
     data = _decode(arguments.base64) if arguments.base64 else arguments.text.encode("utf-8", "surrogatepass")
-    session_id = find_named_session(call, arguments.session)
+    session_id = resolve_session_id(call, arguments.session)
     writer = await call.engine.files.create(call.caller, session_id, arguments.path, len(data))
     try:
         await writer.write(data)

@@ -77,13 +77,13 @@ async def _find_ended(call: ToolCall, session_id: str) -> str | None:
     return f"The session before this one has ended ({reason}): variables, imports and definitions are gone."
 
 
-def find_named_session(call: ToolCall, requested_id: str) -> str:
-    """Return the session for files: the one asked for, or the client's default one.
+def resolve_session_id(call: ToolCall, requested_id: str) -> str:
+    """Return the id of an existing session: the requested one, or the client's default.
 
     Raises
     ------
     InvalidRequest
-        If there is neither.
+        If none was requested and the client has no default.
     """
     default: str | None = (call.client_state or {}).get(_DEFAULT)
     if not requested_id and default is None:
@@ -116,26 +116,26 @@ async def make_session(call: ToolCall, kernel_name: str = "", name: str = "") ->
         await call.engine.sessions.end(idle.id, "a newer session of its MCP client took its place")
         notes = (f"The session {idle.id}, which was idle longest, has ended to make room for this one.",)
         session = await call.engine.create_session(call.caller, request)
-    await end_with_client(call, session.id)
+    await tie_session_to_client(call, session.id)
     return session, notes
 
 
-async def end_with_client(call: ToolCall, session_id: str) -> None:
-    """Have a session that was made for a call end with the call's client; at once if the client is gone."""
+async def tie_session_to_client(call: ToolCall, session_id: str) -> None:
+    """Make a session end when the call's client goes away; end it at once if the client is gone already."""
     lease, is_gone = call.request.lease, False
     if lease is not None:
         lease.sessions.append(session_id)
         is_gone = lease.is_over
     elif call.client is not None:
-        _keep_for_client(call.engine, call.client, session_id)
+        _tie_to_handshake_session(call.engine, call.client, session_id)
     else:
         is_gone = call.request.handler.is_abandoned
     if is_gone:
         await call.engine.sessions.end(session_id, "its MCP client was gone")  # and will never know the session's id
 
 
-def _keep_for_client(engine: ExecEngine, client: HandshakeSession, session_id: str) -> None:
-    """Keep a session while the client of a protocol session is there, and end it with the protocol session."""
+def _tie_to_handshake_session(engine: ExecEngine, client: HandshakeSession, session_id: str) -> None:
+    """Renew a session while the client of a handshake session is there, and end it with the handshake session."""
     made: list[str] | None = client.state.get(_MADE)
     if made is None:
         made = client.state[_MADE] = []

@@ -12,7 +12,7 @@ from ..errors import Conflict
 from ..models import Session
 from ..protocol.request_parsing import MAX_REQUIREMENT_CHARACTERS, MAX_REQUIREMENTS
 from ..server.rights import RUN_CODE
-from .session_choice import find_named_session, make_session
+from .session_choice import make_session, resolve_session_id
 from .tool_call import Arguments, ToolCall, make_result
 
 _MAX_MESSAGE_CHARACTERS = 2000
@@ -149,10 +149,10 @@ async def end_session(call: ToolCall, arguments: EndSessionArguments) -> CallToo
 async def interrupt_session(call: ToolCall, arguments: SessionArguments) -> CallToolResult:
     """Interrupt a session's running code."""
     return describe_session(
-        await call.engine.interrupt_session(call.caller, find_named_session(call, arguments.session))
+        await call.engine.interrupt_session(call.caller, resolve_session_id(call, arguments.session))
     )
 
 
 async def restart_session(call: ToolCall, arguments: SessionArguments) -> CallToolResult:
     """Give a session a fresh kernel."""
-    return describe_session(await call.engine.restart_session(call.caller, find_named_session(call, arguments.session)))
+    return describe_session(await call.engine.restart_session(call.caller, resolve_session_id(call, arguments.session)))

@@ -22,7 +22,7 @@ def checkpoint_request_from_json(data: Any) -> tuple[str, bool]:
     """
     body = FieldReader(data)
     name, force = body.text("name", MAX_NAME_LENGTH) or "", body.flag("force")
-    body.done()
+    body.reject_unknown_fields()
     return name, force
 
 
@@ -37,13 +37,13 @@ def branch_request_from_json(data: Any) -> tuple[str | None, int, bool]:
     body = FieldReader(data)
     checkpoint_id = body.text("checkpoint", _MAX_ID_LENGTH) or None
     # For JSON Schema, 3.0 is a whole number.
-    count: float | None = body.take(
+    count: float | None = body.pop_field(
         "count",
         f"a whole number from 1 to {MAX_BRANCHES}",
         lambda v: type(v) in (int, float) and 1 <= v <= MAX_BRANCHES and v == int(v),
     )
     same_random = body.flag("same_random")
-    body.done()
+    body.reject_unknown_fields()
     return checkpoint_id, 1 if count is None else int(count), same_random
 
 
@@ -57,7 +57,7 @@ def restore_request_from_json(data: Any) -> tuple[str, bool]:
     """
     body = FieldReader(data)
     checkpoint_id, same_random = body.text("checkpoint", _MAX_ID_LENGTH), body.flag("same_random")
-    body.done()
+    body.reject_unknown_fields()
     if not checkpoint_id:
         raise InvalidRequest("'checkpoint' is missing: the id of a checkpoint of the session")
     return checkpoint_id, same_random

@@ -9,14 +9,14 @@ from typing import Any
 from ..errors import InvalidRequest
 from .strict_json import dumps, utf8_size
 
-MAX_METADATA_DEPTH = 32
 MAX_METADATA_BYTES = 64 * 1024
 MAX_LIMITS_BYTES = 8 * 1024  # a token's record has those of all above it, and is read with each request
+_MAX_DEPTH = 32
 _MAX_SECONDS = 1e9
 
 
 class FieldReader:
-    """Take fields out of a request body, each checked, and complain about what is left."""
+    """Reader of a request body: removes fields one by one, each checked, and rejects those that are left."""
 
     def __init__(self, body: Any) -> None:
         if not isinstance(body, dict):
@@ -24,8 +24,8 @@ class FieldReader:
         self._left = dict(body)
         self._known: list[str] = []
 
-    def take(self, name: str, expected: str, check: Callable[[Any], bool]) -> Any:
-        """Return the field, or None if it is absent or null."""
+    def pop_field(self, name: str, expected: str, check: Callable[[Any], bool]) -> Any:
+        """Remove a field and return its value, or None if it is absent or null."""
         self._known.append(name)
         value = self._left.pop(name, None)
         if value is not None and not check(value):
@@ -35,7 +35,9 @@ class FieldReader:
     def text(self, name: str, max_length: int | None = None) -> str | None:
         """Return a text, or None."""
         expected = "a string" if max_length is None else f"a string of at most {max_length} characters"
-        value = self.take(name, expected, lambda v: isinstance(v, str) and (max_length is None or len(v) <= max_length))
+        value = self.pop_field(
+            name, expected, lambda v: isinstance(v, str) and (max_length is None or len(v) <= max_length)
+        )
         return None if value is None else str(value)
 
     def seconds(self, name: str, *, zero_allowed: bool) -> float | None:
@@ -49,33 +51,34 @@ class FieldReader:
 
         least = "0 or more" if zero_allowed else "greater than 0"
         expected = f"a number of seconds, {least} and at most {_MAX_SECONDS:.0f}"
-        value = self.take(name, expected, check)
+        value = self.pop_field(name, expected, check)
         return None if value is None else float(value)
 
     def object(self, name: str) -> dict[str, Any]:
         """Return a JSON object, empty without one."""
-        value = self.take(name, "a JSON object", lambda v: isinstance(v, dict))
+        value = self.pop_field(name, "a JSON object", lambda v: isinstance(v, dict))
         return {} if value is None else dict(value)
 
     def metadata(self) -> dict[str, Any]:
         """Return the metadata, empty without any."""
-        value = self.object("metadata")
-        if _depth_exceeds(value, MAX_METADATA_DEPTH):
-            raise InvalidRequest(f"'metadata' may be nested at most {MAX_METADATA_DEPTH} levels deep")
-        if utf8_size(dumps(value)) > MAX_METADATA_BYTES:
-            raise InvalidRequest(f"'metadata' may have at most {MAX_METADATA_BYTES} bytes of JSON")
-        return value
+        return self._small_object("metadata", MAX_METADATA_BYTES)
 
     def limits(self) -> dict[str, Any]:
         """Return the limits of a token, empty without any."""
-        value = self.object("limits")
-        if _depth_exceeds(value, MAX_METADATA_DEPTH) or utf8_size(dumps(value)) > MAX_LIMITS_BYTES:
-            raise InvalidRequest(f"'limits' may have at most {MAX_LIMITS_BYTES} bytes of JSON")
+        return self._small_object("limits", MAX_LIMITS_BYTES)
+
+    def _small_object(self, name: str, max_bytes: int) -> dict[str, Any]:
+        value = self.object(name)
+        # Before the size is measured: values that are nested very deeply cannot be written as JSON.
+        if _depth_exceeds(value, _MAX_DEPTH):
+            raise InvalidRequest(f"{name!r} may be nested at most {_MAX_DEPTH} levels deep")
+        if utf8_size(dumps(value)) > max_bytes:
+            raise InvalidRequest(f"{name!r} may have at most {max_bytes} bytes of JSON")
         return value
 
     def flag(self, name: str) -> bool:
         """Return true or false; false without it."""
-        return bool(self.take(name, "true or false", lambda v: isinstance(v, bool)))
+        return bool(self.pop_field(name, "true or false", lambda v: isinstance(v, bool)))
 
     def texts(self, name: str) -> tuple[str, ...] | None:
         """Return a list of texts, or None."""
@@ -83,11 +86,11 @@ class FieldReader:
         def check(value: Any) -> bool:
             return isinstance(value, list) and len(value) <= 100 and all(isinstance(item, str) for item in value)
 
-        value = self.take(name, "a list of at most 100 strings", check)
+        value = self.pop_field(name, "a list of at most 100 strings", check)
         return None if value is None else tuple(value)
 
-    def done(self) -> None:
-        """Refuse what is left."""
+    def reject_unknown_fields(self) -> None:
+        """Raise `InvalidRequest` if a field is left; the message names the known ones."""
         for name in self._left:
             name = str(name)[:64]  # `get_close_matches` takes very long for a long name
             near = difflib.get_close_matches(name, self._known, n=1)

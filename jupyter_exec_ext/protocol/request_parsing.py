@@ -73,7 +73,7 @@ def session_request_from_json(data: Any) -> SessionRequest:
         cwd=body.text("cwd") or "",
         auto_checkpoint=body.text("auto_checkpoint") or AUTO_CHECKPOINT_OFF,
     )
-    body.done()
+    body.reject_unknown_fields()
     if request.cwd and not _DIRECTORY.fullmatch(request.cwd):
         raise InvalidRequest(
             "'cwd' must be a directory below the session's: at most 15 names of 60 characters, none with a dot first"
@@ -133,7 +133,7 @@ def _execution_request(body: FieldReader) -> ExecutionRequest:
         allow_input=body.flag("allow_input"),
         env=env_from_json(body.object("env")),
     )
-    body.done()
+    body.reject_unknown_fields()
     return request
 
 
@@ -141,12 +141,12 @@ def port_from_json(data: Any) -> int:
     """Read the body of ``POST /sessions/{sid}/ports``; raises `InvalidRequest`."""
     body = FieldReader(data)
     # For JSON Schema, 8501.0 is a whole number.
-    port: float | None = body.take(
+    port: float | None = body.pop_field(
         "port",
         "a whole number from 1 to 65535",
         lambda v: type(v) in (int, float) and 1 <= v <= MAX_PORT and v == int(v),
     )
-    body.done()
+    body.reject_unknown_fields()
     if port is None:
         raise InvalidRequest("'port' is missing")
     return int(port)
@@ -156,7 +156,7 @@ def rule_from_json(data: Any) -> str:
     """Read the body of ``POST /sessions/{sid}/network``; raises `InvalidRequest`."""
     body = FieldReader(data)
     rule = body.text("rule", MAX_RULE_CHARACTERS)
-    body.done()
+    body.reject_unknown_fields()
     if not rule:
         raise InvalidRequest("'rule' is missing: what to allow, such as 'example.com'")
     return rule
@@ -167,7 +167,7 @@ def secret_request_from_json(data: Any) -> SecretRequest:
     body = FieldReader(data)
     value = body.text("value", MAX_SECRET_CHARACTERS)
     request = SecretRequest(value or "", body.texts("hosts"), body.text("header", MAX_NAME_LENGTH))
-    body.done()
+    body.reject_unknown_fields()
     if not value:
         raise InvalidRequest("'value' is missing: the secret itself, as a string")
     return request
@@ -176,7 +176,7 @@ def secret_request_from_json(data: Any) -> SecretRequest:
 def packages_from_json(data: Any) -> list[str]:
     """Read the body of ``POST /sessions/{sid}/packages``; raises `InvalidRequest`."""
     body = FieldReader(data)
-    packages: list[str] | None = body.take(
+    packages: list[str] | None = body.pop_field(
         "packages",
         f"a list of 1 to {MAX_REQUIREMENTS} requirements, such as 'pandas==2.2'",
         lambda v: (
@@ -185,7 +185,7 @@ def packages_from_json(data: Any) -> list[str]:
             and all(isinstance(item, str) and 0 < len(item) <= MAX_REQUIREMENT_CHARACTERS for item in v)
         ),
     )
-    body.done()
+    body.reject_unknown_fields()
     if packages is None:
         raise InvalidRequest("'packages' is missing: what to install, such as ['pandas==2.2']")
     return packages
@@ -203,7 +203,7 @@ def notebook_path_from_json(data: Any) -> str:
         raise InvalidRequest("'path' may have no part that is empty or begins with a dot")
     if any(utf8_size(part) > MAX_NOTEBOOK_NAME_BYTES for part in parts):
         raise InvalidRequest(f"'path' may have at most {MAX_NOTEBOOK_NAME_BYTES} bytes between two slashes")
-    body.done()
+    body.reject_unknown_fields()
     return "/".join(parts)
 
 
@@ -213,7 +213,7 @@ def input_from_json(data: Any) -> str:
     value = body.text("value", 1024 * 1024)
     if value is None:
         raise InvalidRequest("'value' is missing: the text to answer with, as a string")
-    body.done()
+    body.reject_unknown_fields()
     return value
 
 
@@ -230,7 +230,7 @@ def token_request_from_json(data: Any) -> TokenRequest:
         expires_in_seconds=body.seconds("expires_in_seconds", zero_allowed=False),
         limits=body.limits(),
     )
-    body.done()
+    body.reject_unknown_fields()
     return request
 
 
@@ -242,7 +242,7 @@ def grant_request_from_json(data: Any) -> GrantRequest:
         raise InvalidRequest("'token_id' and 'kernel_id' are needed: the token, and the running kernel that it gets")
     name = body.text("name", MAX_NAME_LENGTH) or ""
     request = GrantRequest(token_id, kernel_id, name, body.seconds("expires_in_seconds", zero_allowed=False))
-    body.done()
+    body.reject_unknown_fields()
     return request
 
 
@@ -251,7 +251,7 @@ def rotation_from_json(data: Any) -> tuple[float, float | None]:
     body = FieldReader(data)
     overlap = body.seconds("overlap_seconds", zero_allowed=True)
     expires_in = body.seconds("expires_in_seconds", zero_allowed=False)
-    body.done()
+    body.reject_unknown_fields()
     return overlap or 0.0, expires_in
 
 
@@ -270,5 +270,5 @@ def approval_answer_from_json(data: Any) -> ApprovalAnswer:
     if for_session and decision == "reject":
         raise InvalidRequest("'for_session' is about later code that may run, so it goes with the decision 'approve'")
     answer = ApprovalAnswer(decision == "approve", code, body.text("reason", MAX_REASON_LENGTH) or "", for_session)
-    body.done()
+    body.reject_unknown_fields()
     return answer

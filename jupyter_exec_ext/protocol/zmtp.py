@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from enum import Enum
+from typing import Final
 
 from .kernel_messages import CONTENT_AFTER_DELIMITER, DELIMITER
 from .zmtp_frames import COMMAND, ERROR, LONG, MAJOR_VERSION, MORE, READY, SIGNATURE_END, SIGNATURE_START
@@ -95,8 +96,15 @@ class Unfinished:
     """Reading has stopped to give others their turn: there is more to read at once, and no whole message yet."""
 
 
-# Says that reading goes on inside a message.
-_GO_ON = object()
+class _StepEnd(Enum):
+    """End of a reading step that neither completes a message nor has to wait."""
+
+    GO_ON = "go on"
+
+
+# The next step can follow at once. An alias, because looking up an enum's member takes longer at each frame.
+_GO_ON: Final = _StepEnd.GO_ON
+_StepResult = RawMessage | SkippedMessage | _StepEnd | None
 # Frames without content are read at some microseconds each, and a chunk can have 32,000. A step begins or ends a frame.
 _STEPS_PER_CALL = 512
 
@@ -176,6 +184,8 @@ class MessageReader:
         Raises
         ------
         ProtocolError
+            If the other side does not speak ZMTP 3, demands encryption, refuses the connection, sends a message before
+            its handshake has ended, or sends an oversized command.
         """
         self.waits_for_memory = False
         for _ in range(_STEPS_PER_CALL):
@@ -184,7 +194,6 @@ class MessageReader:
             else:
                 step = self._end_frame() if self._in_frame else self._begin_frame()
             if step is not _GO_ON:
-                assert step is None or isinstance(step, (RawMessage, SkippedMessage))
                 return step
         return Unfinished()
 
@@ -219,36 +228,43 @@ class MessageReader:
 
     # --- handshake and commands
 
-    def _read_handshake(self) -> Any:
+    def _read_handshake(self) -> _StepResult:
         if not self._greeted:
             if not self._have(_GREETING_BYTES):
                 return None
             greeting = self._take(_GREETING_BYTES)
             if greeting[0] != SIGNATURE_START or greeting[9] != SIGNATURE_END or greeting[10] < MAJOR_VERSION:
-                raise ProtocolError("it does not speak ZMTP 3")
-            if greeting[12:32].rstrip(b"\0") != b"NULL":
-                raise ProtocolError("it wants another security mechanism than NULL")
+                raise ProtocolError("the kernel's socket does not speak ZMTP 3")
+            mechanism = greeting[12:32].rstrip(b"\0").decode("ascii", "replace")
+            if mechanism != "NULL":
+                raise ProtocolError(
+                    f"the kernel's socket demands the security mechanism {mechanism!r}; only NULL is supported"
+                )
             self._greeted = True
         start = self._frame_start()
         if start is not None and not start[0] & COMMAND:
-            raise ProtocolError("it sends a message before its command READY")
+            raise ProtocolError("the kernel's socket sends a message before its command READY")
         return None if start is None else self._read_command(start[1], start[2])
 
-    def _read_command(self, size: int, start_bytes: int) -> Any:
+    def _read_command(self, size: int, start_bytes: int) -> _StepResult:
         """Read a command: READY, or one that means nothing here."""
         if size > _MAX_COMMAND_BYTES:
-            raise ProtocolError("it sends an oversized command")
+            raise ProtocolError(
+                f"the kernel's socket sends a command of {size:,} bytes; at most {_MAX_COMMAND_BYTES:,} are allowed"
+            )
         if not self._have(start_bytes + size):
             return None
         command = self._take(start_bytes + size)[start_bytes:]
         if command.startswith(ERROR):
-            raise ProtocolError("it refuses the connection")
+            # After the command's name come the reason's length, in one byte, and the reason.
+            reason = command[len(ERROR) + 1 :][:255].decode("utf-8", "replace")
+            raise ProtocolError(f"the kernel's socket refuses the connection: {reason!r}")
         self.ready = self.ready or command.startswith(READY)
         return _GO_ON
 
     # --- messages
 
-    def _begin_frame(self) -> Any:
+    def _begin_frame(self) -> _StepResult:
         """Begin to read a frame; one that is kept as it is, and not collected, is read whole."""
         start = self._frame_start()
         if start is None:
@@ -300,7 +316,7 @@ class MessageReader:
         if self._content_index < 0 and frame == DELIMITER:
             self._content_index = self._frames + CONTENT_AFTER_DELIMITER
 
-    def _end_frame(self) -> Any:
+    def _end_frame(self) -> _StepResult:
         """Collect or skip what is left of a frame; end the message with the last one."""
         while self._left:
             size = min(self._left, len(self._chunk) - self._at)
@@ -322,7 +338,7 @@ class MessageReader:
         self._in_frame, self._collecting = False, None
         return _GO_ON if self._more else self._end_message()
 
-    def _end_message(self) -> Any:
+    def _end_message(self) -> _StepResult:
         head, content, skipped = self._head, self._content, self._skipping
         has_delimiter = self._content_index >= 0
         self._begin_message()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..auth.caller import Caller
-from ..auth.rate_limiter import Budget
+from ..auth.rate_limiter import RateLimiter
 from ..engine.engine import ExecEngine
 from ..engine.sessions.live_session import LiveSession
 from ..errors import TooManyPortRequests
@@ -140,7 +140,7 @@ class OpenPort:
         self.label = f"p{port}-{secrets.token_hex(8)}"
         self.uses: set[PortUse] = set()
         self.is_closed = False
-        self._budget = Budget(_REQUESTS_AT_ONCE, _REQUESTS_PER_MINUTE, max_keys=1)
+        self._rate_limiter = RateLimiter(_REQUESTS_AT_ONCE, _REQUESTS_PER_MINUTE, max_keys=1)
         self._tickets: dict[str, _Ticket] = {}
         self._passes: dict[str, PortPass] = {}
         self._used: dict[str, _Used] = {}
@@ -203,7 +203,7 @@ class OpenPort:
         TooManyPortRequests
             If there are too many at once, or within a minute.
         """
-        wait_seconds = self._budget.spend("", time.monotonic())
+        wait_seconds = self._rate_limiter.spend_action("", time.monotonic())
         if wait_seconds or len(self.uses) >= MAX_CONNECTIONS:
             raise TooManyPortRequests(
                 f"port {self.port} has {len(self.uses)} requests and WebSockets open; {MAX_CONNECTIONS} at once and "

@@ -8,7 +8,7 @@ import time
 
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from ..auth.rate_limiter import Budget
+from ..auth.rate_limiter import RateLimiter
 from ..errors import ExecError, InvalidRequest, XSRFCheckFailed
 from ..protocol.kernel_messages import WEBSOCKET_PROTOCOL
 from ..server.gate import Access, check_access
@@ -40,8 +40,8 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
     _client: RemoteClient | None = None
     _is_v1 = False
     _key: ClientKey
-    _messages: Budget
-    _recorded: Budget
+    _messages: RateLimiter
+    _recorded: RateLimiter
     _pause_seconds = 0.0  # wait before the next message is read
 
     async def get(self, kernel_id: str) -> None:
@@ -89,8 +89,8 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         """Register the client, and begin to send it the session's messages."""
         self.set_nodelay(True)
         self._is_v1 = self.selected_subprotocol == WEBSOCKET_PROTOCOL
-        self._messages = Budget(_MESSAGES_AT_ONCE, _MESSAGES_PER_MINUTE, max_keys=1)
-        self._recorded = Budget(_RECORDED_AT_ONCE, _RECORDED_PER_MINUTE, max_keys=1)
+        self._messages = RateLimiter(_MESSAGES_AT_ONCE, _MESSAGES_PER_MINUTE, max_keys=1)
+        self._recorded = RateLimiter(_RECORDED_AT_ONCE, _RECORDED_PER_MINUTE, max_keys=1)
         try:
             self._client = await self._clients.connect(self._key, self.caller, self)
         except ExecError as error:
@@ -110,7 +110,7 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
         except Exception:  # a defect of this package ends one connection, and not the server
             self.log.exception("a message of a kernel's client failed (request %s)", self.request_id)
             self._close_socket(_FAILED, "the server failed; its log has the details")
-        pause_seconds = max(self._pause_seconds, self._messages.spend("", time.monotonic()))
+        pause_seconds = max(self._pause_seconds, self._messages.spend_action("", time.monotonic()))
         if pause_seconds:
             await asyncio.sleep(pause_seconds)
             self._pause_seconds = 0.0
@@ -165,7 +165,7 @@ class ChannelsHandler(StandardHandler, WebSocketHandler):
 
     def count_recorded_message(self) -> None:
         """Count a message that leaves an audit record, and pause reading if there are too many."""
-        self._pause_seconds = self._recorded.spend("", time.monotonic())
+        self._pause_seconds = self._recorded.spend_action("", time.monotonic())
 
     def end_connection(self, reason: str) -> None:
         """Close the connection.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..audit.digest_chain import clipped, clipped_data
-from ..auth.rate_limiter import Budget
+from ..auth.rate_limiter import RateLimiter
 from ..errors import ExecError
 from ..models import AuditKind, AuditRecord
 from ..protocol.records_json import utc_timestamp
@@ -47,12 +47,12 @@ class DenialSampler:
     """
 
     def __init__(self) -> None:
-        self._budget = Budget(_DENIAL_BURST, _DENIALS_PER_MINUTE, _MAX_PRINCIPALS)
+        self._rate_limiter = RateLimiter(_DENIAL_BURST, _DENIALS_PER_MINUTE, _MAX_PRINCIPALS)
         self._suppressed: Counter[str] = Counter()
 
     def should_record(self, principal: str, code: object, now: float) -> bool:
         """Return whether to record a denial with the error `code`; count it if not."""
-        if self._budget.spend(principal, now) == 0.0:
+        if self._rate_limiter.spend_action(principal, now) == 0.0:
             return True
         # Only known codes are keys, so that the counter stays small.
         self._suppressed[code if isinstance(code, str) and code in ExecError.codes() else _OTHER] += 1

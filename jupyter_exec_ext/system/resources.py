@@ -2,8 +2,8 @@
 
 For a large block glibc's malloc asks the system for pages, and gives them back when it is freed. Each page costs when
 it is first written to, on a virtual machine 3 µs. A picture of 5 MB is copied several times on its way, by each process
-that it passes, so that a third of the time went into that. The size from which malloc does so rises
-to the largest block that was ever freed that way.
+that it passes, so a third of the time went into that. The size from which malloc does so, the mmap threshold, rises to
+the largest block that was ever freed that way.
 
 References
 ----------
@@ -22,12 +22,12 @@ from ..errors import OutOfResources
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL})
 
 
-def out_of_resources(error: BaseException) -> bool:
+def is_out_of_resources(error: BaseException) -> bool:
     """Return whether the system or ZeroMQ refused something because it, or this process, has no more of it."""
     return getattr(error, "errno", None) in _EXHAUSTED
 
 
-def exhausted(error: BaseException) -> OutOfResources:
+def make_out_of_resources(error: BaseException) -> OutOfResources:
     """Return the error for a caller of this server."""
     return OutOfResources(
         f"the server has reached a limit of the system ({_reason(error)}); try again when sessions have ended",
@@ -35,7 +35,7 @@ def exhausted(error: BaseException) -> OutOfResources:
     )
 
 
-def exhausted_program(error: BaseException) -> OutOfResources:
+def make_program_out_of_resources(error: BaseException) -> OutOfResources:
     """Return the error for a program that has kernels of its own."""
     return OutOfResources(
         f"this program has reached a limit of the system ({_reason(error)}); close what it does not need, or raise the "
@@ -48,20 +48,15 @@ def _reason(error: BaseException) -> str:
 
 
 def require_descriptors(count: int = 1) -> None:
-    """Do nothing, if this process can still open so many descriptors.
-
-    Raises
-    ------
-    OutOfResources
-    """
+    """Raise `OutOfResources` unless this process can open `count` more descriptors."""
     try:
-        try_descriptors(count)
+        probe_descriptors(count)
     except OSError as error:
-        raise exhausted(error) from error
+        raise make_out_of_resources(error) from error
 
 
-def try_descriptors(count: int) -> None:
-    """Open so many descriptors, and close them; raises OSError if there are not as many."""
+def probe_descriptors(count: int) -> None:
+    """Open `count` descriptors and close them; raise `OSError` if the process cannot have so many."""
     # libzmq can abort the process when it gets no descriptor, so callers try before they use it.
     opened: list[int] = []
     try:
@@ -72,14 +67,14 @@ def try_descriptors(count: int) -> None:
             os.close(descriptor)
 
 
-#: Malloc keeps twice as much as is free at the end of its memory.
+#: Freeing this block raises glibc's mmap threshold to a little over 16 MiB, and its trim threshold to twice that.
 BLOCK_BYTES = 16 * 1024 * 1024
 
 
 def keep_freed_memory() -> None:
-    """Have this process keep what it frees, up to 32 MiB, as if it had had something large before.
+    """Make malloc keep up to 32 MiB of freed memory at the end of its heap, and use it for blocks of up to 16 MiB.
 
-    No page of it is touched. Other allocators take no notice.
+    No page of the block is touched. Allocators other than glibc's are not affected.
     """
     with suppress(MemoryError):
         bytes(BLOCK_BYTES)

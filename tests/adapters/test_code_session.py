@@ -186,14 +186,14 @@ async def test_conversations_are_isolated_and_end_when_released(
 ) -> None:
     conversations = Conversations(lambda: CodeSession(local_server))
     for name in "abc":
-        conversations.hold(name)
+        conversations.retain(name)
         await conversations.run(name, f"x = {name!r}")
-    conversations.hold("b")
+    conversations.retain("b")
     assert (await conversations.run("a", "x")).to_text() == "'a'"
     for name in "abc":
         await conversations.release(name)
     assert len(client.list_sessions()) == 1
-    conversations.hold_all()
+    conversations.retain_all()
     await conversations.release("b")
     assert (await conversations.run("b", "x")).to_text() == "'b'"
     await conversations.release_all()
@@ -214,7 +214,7 @@ async def test_least_recently_used_conversation_makes_room(
         assert isinstance(told, NotRun) and told.session_lost
         assert "to make room for other conversations" in told.to_text()
         assert (await conversations.run("a", "'x' in globals()")).to_text() == "False"
-        conversations.hold("a")
+        conversations.retain("a")
         assert (await conversations.run("c", "1")).to_text() == "1"  # nothing can make room
         assert len(client.list_sessions()) == 3
         await conversations.close_all()
@@ -224,6 +224,18 @@ async def test_least_recently_used_conversation_makes_room(
     await conversations.close_all()
     with pytest.raises(ValueError, match="at least 1"):
         Conversations(lambda: CodeSession(local_server), max_conversations=0)
+
+
+async def test_limit_applies_to_idle_sessions_that_are_retained_together(
+    local_server: LocalJupyterServer, client: ExecClient
+) -> None:
+    conversations = Conversations(lambda: CodeSession(local_server), max_conversations=1)
+    conversations.retain_all()
+    for name in "ab":
+        await conversations.run(name, "1")
+        assert len(client.list_sessions()) == 1
+    await conversations.release_all()
+    assert client.list_sessions() == []
 
 
 async def test_own_server_is_stopped_when_its_start_is_cancelled(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import gc
 import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -16,6 +18,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext import AsyncExecClient, ExecClient
+from jupyter_exec_ext.adapters import _session_portal
 from jupyter_exec_ext.adapters._code_session import CodeSession
 from jupyter_exec_ext.adapters._session_portal import SessionPortal
 from jupyter_exec_ext.adapters._tool_text import NotRun
@@ -197,6 +200,49 @@ def test_a_dropped_portal_prints_nothing(hosts: Any) -> None:
     )
     done = subprocess.run([sys.executable, "-X", "dev", "-c", code], capture_output=True, text=True, timeout=120)
     assert (done.stdout, done.stderr, done.returncode) == ("1 2\n", "", 0)
+
+
+@pytest.mark.parametrize("moment", ["the thread starts", "work is scheduled"])
+def test_portal_collected_while_the_background_loop_starts_causes_no_deadlock(
+    moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    background = _session_portal._BackgroundLoop()
+    monkeypatch.setattr(_session_portal, "_BACKGROUND", background)
+    collected = threading.Event()
+    portals = [SessionPortal("http://127.0.0.1:1/")]
+    weakref.finalize(portals[0], collected.set)
+    portals[0].cycle = portals[0]  # type: ignore[attr-defined]  # only the garbage collector ends a cycle
+
+    def collect() -> None:
+        if portals:  # its finaliser schedules work, too
+            portals.clear()
+            gc.collect()
+
+    class CollectingThread(threading.Thread):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            collect()
+            super().__init__(*args, **options)
+
+    schedule = asyncio.run_coroutine_threadsafe
+
+    def schedule_after_collection(*args: Any) -> Any:
+        collect()
+        return schedule(*args)
+
+    answers: list[int] = []
+
+    async def answer() -> int:
+        return 1
+
+    caller = threading.Thread(target=lambda: answers.append(background.call(answer())), daemon=True)
+    if moment == "the thread starts":
+        monkeypatch.setattr(threading, "Thread", CollectingThread)
+    else:
+        monkeypatch.setattr(asyncio, "run_coroutine_threadsafe", schedule_after_collection)
+    caller.start()
+    caller.join(10)
+    assert collected.is_set()
+    assert answers == [1]
 
 
 async def test_close_lets_a_run_in_a_given_session_finish(hosts: Any, doorbell: Doorbell) -> None:

@@ -7,11 +7,14 @@ import sys
 import zipfile
 from io import BytesIO
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from jupyter_exec_ext import DockerJupyterServer
+from jupyter_exec_ext.executors.containers import container_engine, container_watchdog
 from jupyter_exec_ext.executors.containers.container_image import build_own_wheel
 from jupyter_exec_ext.executors.containers.container_options import (
     Reach,
@@ -20,6 +23,7 @@ from jupyter_exec_ext.executors.containers.container_options import (
     path_seen_by_engine,
     remote_engine_host,
 )
+from jupyter_exec_ext.executors.containers.container_watchdog import stop_container
 
 
 @pytest.mark.parametrize(
@@ -52,6 +56,73 @@ def reach(
     return find_reach(
         remote_host, network=network, internal=internal, own_network=own_network, own_networks=own_networks
     )
+
+
+def test_empty_token_for_the_default_image_is_rejected_before_the_engine_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:9")
+    with pytest.raises(ValueError, match="token='' is not allowed with this image"):
+        DockerJupyterServer(token="")
+
+
+class _Errors:
+    class NotFound(Exception):
+        """As the library's."""
+
+    class APIError(Exception):
+        """As the library's."""
+
+
+@pytest.fixture
+def fake_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (container_engine, container_watchdog):
+        monkeypatch.setattr(module, "docker_library", lambda: Mock(errors=_Errors))
+
+
+def _client_of_container(container: Mock, *, is_removed: bool) -> Mock:
+    client = Mock()
+    client.containers.get.side_effect = [container] if not is_removed else [container, _Errors.NotFound()]
+    return client
+
+
+@pytest.mark.usefixtures("fake_library")
+@pytest.mark.parametrize("remove", [True, False])
+def test_stop_container_that_is_gone_is_no_error(remove: bool) -> None:
+    client = Mock()
+    client.containers.get.side_effect = _Errors.NotFound()
+    stop_container(client, "id", remove=remove)
+
+
+@pytest.mark.usefixtures("fake_library")
+def test_stop_container_raises_refusal_unless_the_container_is_removed_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
+    refusing = Mock()
+    refusing.stop.side_effect = _Errors.APIError("refused")
+    with pytest.raises(_Errors.APIError, match="refused"):
+        stop_container(_client_of_container(refusing, is_removed=False), "id", remove=False)
+    stop_container(_client_of_container(refusing, is_removed=True), "id", remove=True)
+    monkeypatch.setattr(container_watchdog, "_REMOVE_SECONDS", -1.0)
+    client = Mock()
+    client.containers.get.return_value = refusing
+    with pytest.raises(_Errors.APIError, match="refused"):
+        stop_container(client, "id", remove=True)
+    client.containers.get.return_value = Mock()
+    with pytest.raises(TimeoutError, match="does not remove"):
+        stop_container(client, "id", remove=True)
+
+
+def test_watchdog_removes_the_network_of_a_container_that_cannot_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Mock()
+    order = {"parent": 1, "container": "id", "remove": True, "network": "mine"}
+    monkeypatch.setattr(container_watchdog, "_read_order", lambda: order)
+    monkeypatch.setattr(container_watchdog, "_wait_for_parent", lambda parent: True)
+    monkeypatch.setattr(container_watchdog, "connect_to_engine", lambda: client)
+    monkeypatch.setattr(container_watchdog, "stop_container", Mock(side_effect=TimeoutError("not removed")))
+    with pytest.raises(TimeoutError, match="not removed"):
+        container_watchdog.main()
+    client.networks.get.assert_called_once_with("mine")
+    client.networks.get.return_value.remove.assert_called_once_with()
+    client.close.assert_called_once_with()
 
 
 def test_a_local_engine_publishes_on_loopback() -> None:

@@ -323,13 +323,15 @@ def test_a_directory_can_be_shared_and_keeps_its_mode(image: str | None, tmp_pat
         DockerJupyterServer(bind_dir=tmp_path / "absent")
 
 
-def test_environment_reaches_the_kernels_but_cannot_change_the_token() -> None:
+def test_environment_reaches_the_kernels_but_cannot_change_the_token(engine: Any) -> None:
     with DockerJupyterServer(docker_env={"MODE": "test"}) as server:
         assert run_code(server, "import os; print(os.environ['MODE'], os.environ.get('TOKEN'))") == "test None\n"
     with pytest.raises(ValueError, match="TOKEN"):
         DockerJupyterServer(docker_env={"TOKEN": "other"})
-    with pytest.raises(ValueError, match="without a token"):
-        DockerJupyterServer(token="")
+    with pytest.raises(ValueError, match="is not allowed with this image"):
+        DockerJupyterServer(
+            token="", custom_image_name=image_module.find_or_build_default_image(engine, print, "host").id
+        )
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import subprocess
 import sys
 import textwrap
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -88,6 +91,30 @@ def test_a_function_in_a_function_keeps_its_texts() -> None:
     names: dict[str, Any] = {}
     exec(build_python_functions_file([inner]), names)
     assert names["inner"]() == inner() == "        indented\n    less\n"
+
+
+@pytest.mark.parametrize("separator", ["\f", "\v", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_function_with_a_separator_in_a_string_keeps_all_its_lines(separator: str, tmp_path: Path) -> None:
+    source = f'@cache\ndef f():\n    text = "a{separator}b"\n    return text\n'
+    place = tmp_path / "written.py"
+    place.write_text(f"from functools import cache\n\n\n{source}", encoding="utf-8")
+    written: dict[str, Any] = {}
+    exec(compile(place.read_text("utf-8"), str(place), "exec"), written)
+    assert to_code(written["f"]) == source.removeprefix("@cache\n")
+
+
+def test_functions_source_is_shown_line_by_line_in_the_session() -> None:
+    source = 'def f():\n    text = "a\fb"\n    raise ValueError(text)\n'
+    module = FunctionsModule([FunctionWithRequirements.from_str(source)], "functions_with_form_feed")
+    try:
+        names: dict[str, Any] = {}
+        exec(module.loading_code, names)
+        assert inspect.getsource(names["f"]) == source
+        with pytest.raises(ValueError, match="a\fb") as raised:
+            names["f"]()
+        assert traceback.extract_tb(raised.tb)[-1].line == "raise ValueError(text)"
+    finally:
+        sys.modules.pop(module.name, None)
 
 
 def test_the_stub_has_the_signature_and_the_documentation() -> None:
@@ -189,8 +216,8 @@ def test_a_module_name_that_cannot_be_imported_is_refused(name: str) -> None:
 
 
 def test_two_functions_of_one_name_and_wrong_requirements_are_refused() -> None:
-    with pytest.raises(ValueError, match="two functions have the name add_two_numbers"):
-        FunctionsModule([add_two_numbers, FunctionWithRequirements(add_two_numbers)], "functions")
+    with pytest.raises(ValueError, match="more than one function has the name add_two_numbers, waits; rename"):
+        FunctionsModule([add_two_numbers, waits, FunctionWithRequirements(add_two_numbers), waits], "functions")
     with pytest.raises(ValueError, match="is not the name of a package"):
         FunctionsModule([FunctionWithRequirements(add_two_numbers, ["--index-url=x"])], "functions")
 

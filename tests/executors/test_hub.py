@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +24,7 @@ from jupyter_exec_ext import (
     JupyterConnectionInfo,
     JupyterHubServer,
 )
+from jupyter_exec_ext.client.api.steps import Pause, Reply, Request
 from jupyter_exec_ext.errors import (
     ClientError,
     ConnectionFailed,
@@ -39,6 +42,7 @@ from jupyter_exec_ext.errors import (
 )
 from jupyter_exec_ext.executors import LaunchProgress
 from jupyter_exec_ext.executors.hub import _hub_at
+from jupyter_exec_ext.executors.hub_api import HubServerApi
 from jupyter_exec_ext.executors.remote_launch import server_at
 from tests.support import canaries
 from tests.support.bearers import UNPROTECTED
@@ -458,3 +462,27 @@ def test_a_server_on_a_host_of_its_own_is_found_there_and_never_without_https() 
     for url in ("http://ada.hub.example/user/ada/", "", "user/ada/"):
         with pytest.raises(UnexpectedAnswer):
             server_at(url, hub, "the Hub", "own")
+
+
+@pytest.mark.parametrize("known", ["first", ""], ids=["start time known", "any server"])
+@pytest.mark.parametrize(
+    "last",
+    [{"ready": False, "pending": None, "started": None}, {"ready": True, "pending": None, "started": "second"}],
+    ids=["stopped", "started anew"],
+)
+def test_stop_waits_for_the_end_of_one_server_and_not_of_the_next_one(known: str, last: dict[str, Any]) -> None:
+    stopping = {"ready": True, "pending": "stop", "started": "first"}
+    models = [stopping, stopping, stopping, last] if known else [stopping, stopping, last]
+    operation = HubServerApi("ada").stop(known)
+    pauses = 0
+    step = next(operation)
+    with contextlib.suppress(StopIteration):
+        while True:
+            if isinstance(step, Pause):
+                pauses += 1
+                step = operation.send(None)
+            elif isinstance(step, Request) and step.method == "DELETE":
+                step = operation.send(Reply(202, {}, b""))
+            else:
+                step = operation.send(Reply(200, {}, json.dumps({"servers": {"": models.pop(0)}}).encode()))
+    assert (models, pauses) == ([], 2)

@@ -356,8 +356,11 @@ def test_arguments_are_checked_as_autogen_does(hosts: Any, tmp_path: Path) -> No
     info = hosts["server"].info
     with pytest.raises(ValueError, match=r"Timeout must be greater than or equal to 1\."):
         JupyterCodeExecutor(info, timeout=0)
-    with pytest.raises(ValueError, match="does not exist"):
+    with pytest.raises(ValueError, match=r"does not exist; create it, or pass output_dir="):
         JupyterCodeExecutor(info, output_dir=tmp_path / "missing")
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="file is not a directory"):
+        JupyterCodeExecutor(info, output_dir=tmp_path / "file")
     wrong: Any = "http://localhost"
     with pytest.raises(ValueError, match="JupyterConnectable or JupyterConnectionInfo"):
         JupyterCodeExecutor(5)  # type: ignore[arg-type]

@@ -280,8 +280,9 @@ def test_gateway_that_is_never_ready_times_out(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "kernel_gateway.py").write_text("import time; time.sleep(60)")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     before = psutil.Process().children(), threading.active_count()
-    with pytest.raises(ValueError, match="in time"):
+    with pytest.raises(ValueError, match=r"within 2 seconds; raise startup_timeout_seconds") as raised:
         LocalJupyterServer(startup_timeout_seconds=2.0)
+    assert str(tmp_path / "jupyter_gateway.log") in str(raised.value)
     assert (psutil.Process().children(), threading.active_count()) == before
 
 

@@ -225,19 +225,23 @@ GREETING = opening("PUB")[:64]
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "message"),
     [
-        b"HTTP/1.1 200 OK\r\n".ljust(64, b"\n"),
-        bytes(64),
-        GREETING[:10] + b"\x02" + GREETING[11:],
-        GREETING[:12] + b"CURVE".ljust(20, b"\0") + GREETING[32:],
-        GREETING + b"\x00\x05hello",
-        GREETING + b"\x04\x0c\x05ERROR\x05sorry",
-        GREETING + b"\x06" + struct.pack(">Q", 1 << 40),
-        opening("PUB") + b"\x06" + struct.pack(">Q", 1 << 40),
+        (b"HTTP/1.1 200 OK\r\n".ljust(64, b"\n"), "the kernel's socket does not speak ZMTP 3"),
+        (bytes(64), "does not speak ZMTP 3"),
+        (GREETING[:10] + b"\x02" + GREETING[11:], "does not speak ZMTP 3"),
+        (
+            GREETING[:12] + b"CURVE".ljust(20, b"\0") + GREETING[32:],
+            "the kernel's socket demands the security mechanism 'CURVE'; only NULL is supported",
+        ),
+        (GREETING[:12] + b"\n\xff".ljust(20, b"\0") + GREETING[32:], r"mechanism '\\n\ufffd'; only"),
+        (GREETING + b"\x00\x05hello", "a message before its command READY"),
+        (GREETING + b"\x04\x0c\x05ERROR\x05sorry", "the kernel's socket refuses the connection: 'sorry'"),
+        (GREETING + b"\x06" + struct.pack(">Q", 1 << 40), "a command of 1,099,511,627,776 bytes; at most 65,536"),
+        (opening("PUB") + b"\x06" + struct.pack(">Q", 1 << 40), "a command of 1,099,511,627,776 bytes"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
-def test_what_is_no_peer_is_refused(data: bytes) -> None:
-    with pytest.raises(ProtocolError):
+def test_what_is_no_peer_is_refused(data: bytes, message: str) -> None:
+    with pytest.raises(ProtocolError, match=message):
         Reader(handshake=False).read(data, 1000)

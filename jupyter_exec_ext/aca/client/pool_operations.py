@@ -32,12 +32,12 @@ from ...protocol.file_requests import mime_type
 from ..protocol.addresses import MAX_RUN_SECONDS, SESSION_API_VERSION, family_of
 from ..protocol.file_format import (
     ACAFile,
-    content_path,
+    content_address,
+    file_address,
     file_from_json,
-    file_path,
     files_from_json,
     relative_directory,
-    upload_path,
+    upload_address,
 )
 from ..protocol.run_format import RUN_PATHS, RunRequest, RunResult, run_request_to_json, run_result_from_json
 from ..protocol.session_format import ACASessionInfo, session_info_from_json
@@ -94,7 +94,7 @@ class PoolOperations:
     def upload(self, identifier: str, path: str, source: bytes | Uploadable) -> Operation[ACAFile]:
         """Upload a file; repeat it after a failure if the source can be read again."""
         transport = self.transport
-        place, query, name = upload_path(path, family_of(transport.api_version))
+        place, query, name = upload_address(path, family_of(transport.api_version))
         file = FileSource(io.BytesIO(source) if isinstance(source, bytes) else source)
         form = FormSource(file, "file", name)
 
@@ -119,7 +119,7 @@ class PoolOperations:
     def download(self, identifier: str, path: str, target: Target) -> Operation[None]:
         """Download a file to a target, which gets all of it or nothing."""
         transport = self.transport
-        place, query = content_path(path, family_of(transport.api_version))
+        place, query = content_address(path, family_of(transport.api_version))
         # A compressed answer would have another length than the header announces.
         headers = {"Accept-Encoding": "identity"}
         call = Call("GET", transport.url(place, identifier, query), transport.times.transfer_seconds, headers=headers)
@@ -150,7 +150,7 @@ class PoolOperations:
 
     def delete_file(self, identifier: str, path: str) -> Operation[None]:
         """Delete a file."""
-        place, query = file_path(path, family_of(self.transport.api_version))
+        place, query = file_address(path, family_of(self.transport.api_version))
         yield from self.transport.request("DELETE", place, identifier, query)
 
     @property

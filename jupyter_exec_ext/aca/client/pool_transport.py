@@ -1,8 +1,9 @@
 """Authenticated calls to an ACA session pool, with retries and time limits.
 
 A run is repeated only if the service certainly did not carry it out: nothing was sent, the token was refused (401),
-the pool had no room (429), or the service named a time to retry (503 with ``Retry-After``). All other requests are
-safe to repeat, and are repeated for `PoolTimes.max_wait_seconds`. `pool_operations` makes the calls.
+the pool had no room (429), or the service named a time to retry (503 with ``Retry-After``). An upload from a source
+that cannot be rewound is repeated only if nothing was sent. All other requests are safe to repeat, and are repeated
+for `PoolTimes.max_wait_seconds`. `pool_operations` makes the calls.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Call:
         Time limit of one attempt.
     retry : Retry
         When it may be repeated.
-    doubt : str
+    lost_answer_note : str
         Part of the error message that says what a lost answer leaves open.
     json : object
         Body, if any.
@@ -83,7 +84,7 @@ class Call:
     url: str
     seconds: float
     retry: Retry = Retry.ALWAYS
-    doubt: str = "the session pool did not answer"
+    lost_answer_note: str = "the session pool did not answer"
     json: Any = None
     headers: dict[str, str] = field(default_factory=dict)
 
@@ -148,12 +149,14 @@ class PoolTransport:
         number = 0
         while True:
             # The second term bounds attempts after a 401, which start without a check of `give_up_at`.
-            ends_at = min(time.monotonic() + call.seconds, give_up_at + call.seconds)
-            token: AccessToken = yield GetToken(ends_at - time.monotonic(), rejected, claims)
-            outcome = yield from send(self._request(call, token, ends_at - time.monotonic()))
+            began_at = time.monotonic()
+            ends_at = min(began_at + call.seconds, give_up_at + call.seconds)
+            token: AccessToken = yield GetToken(ends_at - began_at, rejected, claims)
+            token_seconds = time.monotonic() - began_at
+            outcome = yield from send(self._request(call, token, ends_at - time.monotonic(), token_seconds))
             # After a 5xx, too, the service may have carried the request out.
             unsure = unsure or (outcome.sent if isinstance(outcome, Failure) else outcome.status >= 500)
-            if _is_unauthenticated(call, outcome) and refusals.can_retry(token):
+            if _may_retry_with_new_token(call, outcome) and refusals.can_retry(token):
                 assert isinstance(outcome, Reply)
                 # `RefusalCounter` bounds these attempts, so they need no pause.
                 rejected, claims = token.token, parse_claims(outcome.headers.get("www-authenticate", ""))
@@ -166,9 +169,12 @@ class PoolTransport:
             # From now on a token from the cache is fine again.
             rejected = claims = None
 
-    def _request(self, call: Call, token: AccessToken, seconds: float) -> Request:
+    def _request(self, call: Call, token: AccessToken, seconds: float, token_seconds: float) -> Request:
         if seconds <= 0:
-            raise ConnectionFailed("the time for the call was over before anything was sent")
+            raise ConnectionFailed(
+                f"the request was not sent: the credential took {token_seconds:.1f} s to give an access token, and the"
+                f" call's time limit is {call.seconds:g} s"
+            )
         headers = {"Authorization": f"Bearer {token.token}", **call.headers}
         path = call.url.removeprefix(f"{self.endpoint}/")
         # The first limit is for a silence, the second for the whole attempt, however slowly bytes come.
@@ -186,8 +192,9 @@ def parse_reply(reply: Reply) -> Any:
         ) from None
 
 
-def _is_unauthenticated(call: Call, outcome: Reply | Failure) -> bool:
-    # The refused attempt has used up a source that can be read only once.
+def _may_retry_with_new_token(call: Call, outcome: Reply | Failure) -> bool:
+    """Return whether the token was refused, and the call can be repeated with a new one."""
+    # An upload that may be sent once only has used up its source in the refused attempt.
     return isinstance(outcome, Reply) and outcome.status == 401 and call.retry is not Retry.IF_UNSENT
 
 
@@ -220,7 +227,9 @@ def _check_outcome(call: Call, outcome: Reply | Failure, token: AccessToken, uns
     if isinstance(outcome, Failure):
         if not outcome.sent:
             raise ConnectionFailed(f"the session pool cannot be reached; nothing was sent: {outcome.message}")
-        raise ConnectionLost(f"{call.doubt}: the request was sent, its answer never came ({outcome.message})")
+        raise ConnectionLost(
+            f"{call.lost_answer_note}: the request was sent, its answer never came ({outcome.message})"
+        )
     if outcome.ok:
         return outcome
     if call.method == "DELETE" and outcome.status == 404 and unsure:
@@ -239,4 +248,4 @@ def _error_of(call: Call, reply: Reply, token: AccessToken) -> ExecError:
     # After a 5xx, it is open whether a call that must not be repeated was carried out.
     if call.retry is Retry.ALWAYS or reply.status < 500:
         return error
-    return type(error)(f"{error.message}; {call.doubt}", retry_after_seconds=error.retry_after_seconds)
+    return type(error)(f"{error.message}; {call.lost_answer_note}", retry_after_seconds=error.retry_after_seconds)

@@ -18,8 +18,8 @@ from ..protocol.file_format import (
     files_in,
     files_to_json,
     join_path,
+    path_of_form_name,
     relative_directory,
-    uploaded_path,
 )
 from ..protocol.session_format import metadata_to_json, page_of, session_to_json
 from .aca_handler import ACAHandler
@@ -137,7 +137,7 @@ class ACAUploadHandler(ACAHandler, UploadHandler[FormUpload]):
         return FormUpload(self.request.headers.get("Content-Type", ""), self._create)
 
     async def _create(self, file_name: str) -> FileWriter:
-        path = uploaded_path(file_name, self.fields.get("path", ""))
+        path = path_of_form_name(file_name, self.fields.get("path", ""))
         return await self.in_session(lambda sid: self._create_in(sid, path))
 
     async def _create_in(self, session_id: str, path: str) -> FileWriter:

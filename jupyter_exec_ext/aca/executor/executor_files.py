@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 # Code decides how many and how large its files are, so the files saved after one call are bounded.
 MAX_SAVED_FILES = 100
 MAX_SAVED_BYTES = 256 * 1024 * 1024
+_MAX_NAMED_FILES = 10  # in the note on files that are not saved
 _RECURSIVE_SINCE = "2025-10-02-preview"
 
 
@@ -44,10 +46,9 @@ class PoolFiles:
         for file, place in zip(files, places, strict=True):
             if not place.is_file():
                 raise FileNotFoundError(f"{file} does not exist")
-        names = [place.name for place in places]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"two files would be uploaded as {name}")
+        repeated = [name for name, count in Counter(place.name for place in places).items() if count > 1]
+        if repeated:
+            raise ValueError(f"more than one file would be uploaded as {', '.join(repeated)}; rename all but one")
         # Files that the executor uploads must not be saved as the code's own.
         self._known = None
         for place in places:
@@ -74,8 +75,14 @@ class PoolFiles:
             self._known = await self._list()
 
     async def save_new(self, directory: Path) -> tuple[list[str], str]:
-        """Save the files written since `remember`, under unused names; return their paths, and a note for the model."""
-        before, saved, lines = self._known or {}, [], []
+        """Save the files written since `remember`, under unused names; return their paths, and a note for the model.
+
+        Files that exceed a limit are skipped, and the note names them. Nothing is saved after an upload meanwhile: its
+        files cannot be told from the code's own.
+        """
+        before = self._known
+        if before is None:
+            return [], "Files are not saved: others were uploaded at the same time"
         try:
             now = await self._list()
         except ExecError as error:
@@ -83,19 +90,25 @@ class PoolFiles:
         self._known = now
         # Size and time count, so a file that was replaced is new, too.
         written = [file for path, file in sorted(now.items()) if before.get(path) != file]
-        room = MAX_SAVED_BYTES
-        for number, file in enumerate(written):
-            room -= file.size_bytes
-            if number >= MAX_SAVED_FILES or room < 0:
-                lines.append(f"{len(written) - number} more files are not saved: too many, or too large")
-                break
+        saved: list[str] = []
+        lines: list[str] = []
+        skipped: list[ACAFile] = []
+        room, tries_left = MAX_SAVED_BYTES, MAX_SAVED_FILES
+        for file in written:
+            if tries_left == 0 or file.size_bytes > room:
+                skipped.append(file)
+                continue
+            tries_left -= 1
             try:
                 place = await self._save(directory, file.path)
             except (ExecError, OSError) as error:
                 lines.append(f"File {file.path!r} is not saved: {error}")
             else:
+                room -= file.size_bytes
                 saved.append(str(place))
                 lines.append(f"File {file.path!r} saved to {place}")
+        if skipped:
+            lines.append(_skipped_note(skipped))
         return saved, "\n".join(lines)
 
     async def _save(self, directory: Path, path: str) -> Path:
@@ -110,6 +123,17 @@ class PoolFiles:
         recursive = self._client.api_version >= _RECURSIVE_SINCE
         files = await self._client.files(self._identifier, recursive=recursive)
         return {file.path: file for file in files if not file.is_directory}
+
+
+def _skipped_note(skipped: Sequence[ACAFile]) -> str:
+    """Return a note that names the first files that exceed a limit, with their sizes."""
+    names = [f"{file.path[:200]!r} ({file.size_bytes:,} bytes)" for file in skipped[:_MAX_NAMED_FILES]]
+    if len(skipped) > len(names):
+        names.append(f"{len(skipped) - len(names):,} more")
+    return (
+        f"Files are not saved: {', '.join(names)}; after one call, at most {MAX_SAVED_FILES} files with"
+        f" {MAX_SAVED_BYTES:,} bytes together are"
+    )
 
 
 def _local_place(directory: Path, path: str) -> Path:

@@ -18,15 +18,16 @@ from ..protocol.addresses import check_identifier
 from ..protocol.run_format import RunResult
 from .executor_files import PoolFiles
 from .session_runs import (
-    ASK_ENTERED,
-    ASK_PACKAGES,
-    ENTER,
+    IS_SET_UP_CODE,
+    PACKAGE_NAMES_CODE,
+    SETUP_CODE,
+    SYNTAX_ERRORS,
     error_of,
     execution_of,
     has_timed_out,
     is_true,
-    lines_of,
-    prepend_enter,
+    parse_package_names,
+    prepend_setup_code,
 )
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ _log = logging.getLogger(__name__)
 IDLE_SECONDS = 300.0
 #: Time limit of the executor's own questions to a session that is not busy.
 QUESTION_SECONDS = 10
-# These errors end a run before its first line.
-_NOTHING_RAN = ("SyntaxError", "IndentationError", "TabError")
 
 
 class PoolSession:
@@ -80,7 +79,7 @@ class PoolSession:
         # Runs wait here and not in the service, so a cancelled wait leaves the running code alone.
         self._turn = asyncio.Lock()
         self._sending: asyncio.Task[RunResult] | None = None
-        self._entered = False  # whether `ENTER` has run in the session's kernel
+        self._is_set_up = False  # whether `SETUP_CODE` has run in the session's kernel
         self._answered_at = 0.0
 
     async def run(self, code: str, *, with_value: bool = True) -> Execution:
@@ -100,7 +99,7 @@ class PoolSession:
         """
         async with self._turn:
             await self._check()
-            sent = await self._enter(code)
+            sent = await self._set_up(code)
             try:
                 result = await self._send(sent, self._timeout_seconds)
             except SessionNotFound as error:
@@ -125,9 +124,9 @@ class PoolSession:
             kept = await self._survived("the session's kernel has ended")
             reason = None if kept else "the session's kernel has ended"
         execution = execution_of(result, code, with_value=with_value, state=state, reason=reason, state_preserved=kept)
-        # After a syntax error, the line of `ENTER` above the code has not run either.
-        ran = execution.error is None or execution.error.name not in _NOTHING_RAN
-        self._entered = kept and (self._entered or ran)
+        # After a syntax error, the line of `SETUP_CODE` above the code has not run either.
+        ran = execution.error is None or execution.error.name not in SYNTAX_ERRORS
+        self._is_set_up = kept and (self._is_set_up or ran)
         return execution
 
     async def check(self) -> None:
@@ -146,11 +145,12 @@ class PoolSession:
         """
         async with self._turn:
             await self._check()
-            result = await self._send(await self._enter(ASK_PACKAGES), max(self._timeout_seconds, QUESTION_SECONDS))
+            code = await self._set_up(PACKAGE_NAMES_CODE)
+            result = await self._send(code, max(self._timeout_seconds, QUESTION_SECONDS))
             if not result.ok:
                 raise ValueError(f"Failed to get list of available packages: {result.stderr.strip()}")
-            self._entered = True
-            return lines_of(result.value)
+            self._is_set_up = True
+            return parse_package_names(result.value)
 
     async def end(self) -> None:
         """Delete the session and the code in it; a current run ends as cancelled.
@@ -193,22 +193,22 @@ class PoolSession:
         self._answered_at = time.monotonic()
         return result
 
-    async def _enter(self, code: str) -> str:
-        """Return the code to send so that this session is entered before `code` runs."""
-        if self._entered:
+    async def _set_up(self, code: str) -> str:
+        """Return the code to send so that this session is set up before `code` runs."""
+        if self._is_set_up:
             return code
-        if not self._functions and (combined := prepend_enter(code)) is not None:
+        if not self._functions and (combined := prepend_setup_code(code)) is not None:
             return combined
-        setup = f"{ENTER}\n{self._functions.loading_code if self._functions else ''}"
+        setup = f"{SETUP_CODE}\n{self._functions.loading_code if self._functions else ''}"
         self._functions.check(execution_of(await self._send(setup, self._timeout_seconds), setup))
-        self._entered = True
+        self._is_set_up = True
         return code
 
     async def _check(self) -> None:
         """Raise `SessionEnded` if the session is over, or a new one has taken its place under the same identifier."""
         if self.over is not None:
             raise SessionEnded(self.over)
-        if not self._entered or time.monotonic() - self._answered_at < IDLE_SECONDS:
+        if not self._is_set_up or time.monotonic() - self._answered_at < IDLE_SECONDS:
             return
         reason = "the session was not used for long and has ended"
         if not await self._is_the_same(reason):
@@ -223,14 +223,14 @@ class PoolSession:
             return False
 
     async def _is_the_same(self, reason: str) -> bool:
-        """Return whether the session's kernel is the one that was entered; without an answer the session is over."""
+        """Return whether the session's kernel is the one that was set up; without an answer the session is over."""
         try:
-            result = await asyncio.wait_for(self._send(ASK_ENTERED, QUESTION_SECONDS), 2 * QUESTION_SECONDS)
+            result = await asyncio.wait_for(self._send(IS_SET_UP_CODE, QUESTION_SECONDS), 2 * QUESTION_SECONDS)
         except (asyncio.TimeoutError, SessionNotFound):
             self.over = reason
             return False
-        self._entered = result.ok and is_true(result.value)
-        return self._entered
+        self._is_set_up = result.ok and is_true(result.value)
+        return self._is_set_up
 
 
 class PoolSessions:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from ...models import ErrorInfo, Execution, ExecutionState
@@ -12,30 +12,37 @@ from ..protocol.addresses import DATA_DIRECTORY
 from ..protocol.run_format import RunResult, RunStatus, bundle_of, image_of
 
 _MARK = "_aca_session_entered"
-#: Enters the directory for files, once in a kernel, if it exists. One statement, which shows nothing and defines no
-#: name: it stands above the first code of a session, so that it costs no request.
-ENTER = (
+#: Sets a kernel up, once: enters the directory for files, if it exists. One statement, which shows nothing and defines
+#: no name: it stands above the first code of a session, so that it costs no request.
+SETUP_CODE = (
     f'exec("import os, sys\\nif not hasattr(sys, {_MARK!r}):\\n sys.{_MARK} = True\\n'
     f' if os.path.isdir({DATA_DIRECTORY!r}): os.chdir({DATA_DIRECTORY!r})", {{}})'
 )
-#: Its value is true in a kernel in which `ENTER` has run.
-ASK_ENTERED = f'hasattr(__import__("sys"), {_MARK!r})'
+#: Its value is true in a kernel in which `SETUP_CODE` has run.
+IS_SET_UP_CODE = f'hasattr(__import__("sys"), {_MARK!r})'
 #: Its value is a text with one package name a line. Printed text would be shortened by the service.
-ASK_PACKAGES = (
+PACKAGE_NAMES_CODE = (
     r'"\n".join(sorted({d.metadata["Name"] for d in __import__("importlib.metadata").metadata.distributions()'
     r' if d.metadata["Name"]}))'
 )
 # Code that changes its meaning below another line: cell magics, pasted prompts, code that is indented as a whole.
 _NEEDS_FIRST_LINE = re.compile(r"\s*(?:%%|>>>|In ?\[)|(?:[ \t]*\r?\n)*[ \t]+\S")
+#: These errors end a run before its first line.
+SYNTAX_ERRORS = ("SyntaxError", "IndentationError", "TabError")
 # The last line of a Python traceback: `ZeroDivisionError: division by zero`.
 _ERROR_LINE = re.compile(r"([A-Za-z_][\w.]*)(?:: (.*))?")
+# The first line of an exception as IPython shows it; the second form is for SystemExit.
+_ERROR_HEADERS = ("Traceback (most recent call last)", "An exception has occurred, use %tb")
+# IPython (9.18) shows these without a header. A `UsageError` is a mistake in a magic command.
+_ERRORS_WITHOUT_HEADER = (*SYNTAX_ERRORS, "UsageError")
+_MAX_DURATION_MS = 24 * 60 * 60 * 1000
 # Azure's published message for a run that exceeded its time limit.
 _TIMED_OUT = re.compile(r"request timed out waiting for code execution", re.IGNORECASE)
 
 
-def prepend_enter(code: str) -> str | None:
-    """Return code with `ENTER` above it; None if `ENTER` has to be sent separately."""
-    return None if _NEEDS_FIRST_LINE.match(code) else f"{ENTER}\n{code}"
+def prepend_setup_code(code: str) -> str | None:
+    """Return code with `SETUP_CODE` above it; None if `SETUP_CODE` has to be sent separately."""
+    return None if _NEEDS_FIRST_LINE.match(code) else f"{SETUP_CODE}\n{code}"
 
 
 def is_true(value: object) -> bool:
@@ -43,12 +50,12 @@ def is_true(value: object) -> bool:
     return value is True or value == "True"
 
 
-def lines_of(value: object) -> set[str]:
-    """Return the lines of a text value, which some versions of the service give quoted, as IPython shows it."""
+def parse_package_names(value: object) -> set[str]:
+    """Return the names in the value of `PACKAGE_NAMES_CODE`, which some versions of the service give quoted."""
     text = value if isinstance(value, str) else ""
     if text[:1] in ("'", '"') and text[-1:] == text[:1]:
         text = text[1:-1].replace("\\n", "\n")
-    return set(text.split())
+    return {line.strip() for line in text.splitlines()} - {""}
 
 
 def has_timed_out(result: RunResult, timeout_seconds: float) -> bool:
@@ -64,9 +71,11 @@ def error_of(result: RunResult) -> ErrorInfo | None:
     """Return the exception that ended a run; None if it ended without one, such as by a kill."""
     text = strip_ansi(result.stderr).rstrip()
     match = _ERROR_LINE.fullmatch(text.rpartition("\n")[2].strip())
-    # The message of an exception may have several lines; then only the traceback shows that there was one.
-    if result.ok or (match is None and "Traceback (most recent call last)" not in text):
+    # Code can print a line that looks like an exception's and end its process then, so the last line is not enough.
+    has_header = any(header in text for header in _ERROR_HEADERS)
+    if result.ok or not (has_header or (match is not None and match[1] in _ERRORS_WITHOUT_HEADER)):
         return None
+    # The message of an exception may have several lines, so that the last one has no name.
     return ErrorInfo(match[1], match[2] or "", text) if match is not None else ErrorInfo("Error", "", text)
 
 
@@ -94,8 +103,8 @@ def execution_of(
         As in `Execution`.
     """
     stdout = strip_ansi(result.stdout)
-    # The line of `ENTER` in a traceback is not the user's.
-    stderr = "".join(line for line in strip_ansi(result.stderr).splitlines(keepends=True) if ENTER not in line)
+    # The line of `SETUP_CODE` in a traceback is not the user's.
+    stderr = "".join(line for line in strip_ansi(result.stderr).splitlines(keepends=True) if SETUP_CODE not in line)
     outputs: list[dict[str, Any]] = [
         {"output_type": "stream", "name": name, "text": text}
         for name, text in (("stdout", stdout), ("stderr", stderr))
@@ -107,12 +116,18 @@ def execution_of(
     if state is None:
         failure = ExecutionState.CANCELLED if result.status is RunStatus.CANCELED else ExecutionState.ERROR
         state = ExecutionState.OK if result.ok else failure
+    # The service gives the run time only, and it has answered just now. A nonsensical time must not be an error here.
+    finished_at = datetime.now(timezone.utc)
+    duration = timedelta(milliseconds=min(max(0, result.duration_ms), _MAX_DURATION_MS))
+    started_at = (finished_at - duration).isoformat()
     return Execution(
         id=result.id,
         session_id=result.identifier,
         state=state,
         code=code,
-        created_at=datetime.now(timezone.utc).isoformat(),
+        created_at=started_at,
+        started_at=started_at,
+        finished_at=finished_at.isoformat(),
         stdout=stdout,
         stderr=stderr,
         outputs=outputs,

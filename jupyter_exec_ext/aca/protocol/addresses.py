@@ -234,7 +234,7 @@ def skip_of(query: Mapping[str, str]) -> int:
     text = query.get("skip", "0")
     # `isdecimal` accepts the digits of all scripts, and `int` fails above 4,300 digits.
     if not text.isascii() or not text.isdecimal() or len(text) > _MAX_SKIP_DIGITS:
-        raise InvalidRequest("'skip' must be a whole number")
+        raise InvalidRequest(f"'skip' must be a whole number with at most {_MAX_SKIP_DIGITS} digits")
     return int(text)
 
 

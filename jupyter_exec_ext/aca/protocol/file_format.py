@@ -17,7 +17,8 @@ from .addresses import DATA_DIRECTORY, Family
 _ESCAPE = re.compile(r"%[0-9A-Fa-f]{2}")
 _DIRECTORY_BYTES = 4096  # the reported size of every directory
 _TIME_CHARACTERS = len("2026-01-02T03:04:05.1234567")
-_UNQUOTED = re.compile(r"[A-Za-z0-9\-._~%!$&'()*+,;=:@]*")
+# The characters of a quoted name, escapes included.
+_QUOTED_NAME = re.compile(r"[A-Za-z0-9\-._~%!$&'()*+,;=:@]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,12 @@ def relative_path(name: str) -> str:
     return "/".join(path_parts(path))
 
 
-def uploaded_path(name: str, directory: str = "") -> str:
-    """Return the path for an uploaded file, from the name in its part of the form.
+def path_of_form_name(name: str, directory: str = "") -> str:
+    """Return the path of an uploaded file from the name in its part of the form.
 
     Some clients quote the name (aiohttp does). A quoted name has escapes, and no character that needs one.
     """
-    if _ESCAPE.search(name) and _UNQUOTED.fullmatch(name):
+    if _ESCAPE.search(name) and _QUOTED_NAME.fullmatch(name):
         with suppress(UnicodeDecodeError):  # escapes that are not UTF-8 are part of the name
             name = unquote(name, errors="strict")
     return join_path(directory, name)
@@ -104,16 +105,16 @@ def files_in(files: Iterable[FileInfo], directory: str) -> list[ACAFile]:
     return list(found.values())
 
 
-def content_path(path: str, family: Family) -> tuple[str, dict[str, str]]:
+def content_address(path: str, family: Family) -> tuple[str, dict[str, str]]:
     """Return the address of a file's content: the quoted path below the endpoint, and query parameters."""
     if family is Family.ENVELOPE:
         return f"files/content/{quote(relative_path(path), safe='/')}", {}
-    file, query = file_path(path, family)
+    file, query = file_address(path, family)
     return f"{file}/content", query
 
 
-def file_path(path: str, family: Family) -> tuple[str, dict[str, str]]:
-    """Return the address of a file itself, as `content_path` does."""
+def file_address(path: str, family: Family) -> tuple[str, dict[str, str]]:
+    """Return the address of a file itself, as `content_address` does."""
     if family is Family.ENVELOPE:
         return f"files/{quote(relative_path(path), safe='/')}", {}
     # In the flat family the directory is a parameter, so the name is a single segment.
@@ -121,8 +122,8 @@ def file_path(path: str, family: Family) -> tuple[str, dict[str, str]]:
     return f"files/{quote(name, safe='')}", {"path": directory} if directory else {}
 
 
-def upload_path(path: str, family: Family) -> tuple[str, dict[str, str], str]:
-    """Return the address for an upload, as `content_path` does, and the file's name in the form."""
+def upload_address(path: str, family: Family) -> tuple[str, dict[str, str], str]:
+    """Return the address for an upload, as `content_address` does, and the file's name in the form."""
     checked = relative_path(path)
     if family is Family.ENVELOPE:
         return "files/upload", {}, checked
@@ -187,7 +188,9 @@ def files_from_json(data: Any, directory: str = "") -> tuple[list[ACAFile], str 
     """Read a list of files, and the address of its next page, None for the last; raises `UnexpectedAnswer`."""
     value = data.get("value") if isinstance(data, dict) else data
     if not isinstance(value, list):
-        raise UnexpectedAnswer("the service's list of files is none")
+        raise UnexpectedAnswer(
+            "the service answered a file list with something else; is this a session pool's endpoint?"
+        )
     following = data.get("nextLink") if isinstance(data, dict) else None
     files = [file_from_json(item, directory) for item in value]
     return files, following if isinstance(following, str) and following else None

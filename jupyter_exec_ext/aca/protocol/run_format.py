@@ -170,7 +170,7 @@ def run_request_from_json(data: Any, family: Family) -> RunRequest:
         raise PropertiesMissing("this is a pool of Python sessions: send 'code', not 'shellCommand'")
     # `pythonCode` is the name in the first preview.
     code = data.get("code", data.get("pythonCode"))
-    if not isinstance(code, str):
+    if not isinstance(code, str) or not isinstance(data.get("pythonCode", ""), str):
         raise PropertiesMissing("'code' must be a string")
     if _read_word(data, "codeInputType", _INPUT_TYPES) == "inlinebase64":
         try:

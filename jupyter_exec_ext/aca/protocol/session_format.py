@@ -34,7 +34,7 @@ class ACASessionInfo:
 def session_info_from_json(data: Any) -> ACASessionInfo:
     """Read a service's description of a session; raises `UnexpectedAnswer` if it has no identifier."""
     if not isinstance(data, dict) or not isinstance(data.get("identifier"), str):
-        raise UnexpectedAnswer("what the service told of a session has no identifier")
+        raise UnexpectedAnswer("the service described a session without an identifier")
     return ACASessionInfo(
         identifier=data["identifier"],
         created_at=str(data.get("createdAt") or ""),

@@ -15,13 +15,14 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from ...errors import ExecError
+from ..protocol.addresses import MAX_RUN_SECONDS
 from .aca_session import ACASession, RunFailedError, SessionExpiredError
 from .kernel_loop import KernelLoop, KernelSockets, Message
 from .session_answers import Answer, failed_answer
 
 NO_INTERRUPT = (
-    "code in an Azure Container Apps session cannot be interrupted: it ends by itself, or after at most 220 seconds. "
-    "Restart the kernel to be rid of it, with all of the session's variables and files"
+    "code in an Azure Container Apps session cannot be interrupted: it ends by itself, or after at most "
+    f"{MAX_RUN_SECONDS} seconds. Restart the kernel to be rid of it, with all of the session's variables and files"
 )
 _BANNER = "Python in an Azure Container Apps session. Outputs come when a cell has ended; it cannot be interrupted."
 # Failures of the service or the session; the user gets them in the place of an exception of the code.
@@ -94,7 +95,7 @@ class ACAKernel:
             self._worker.cancel()
             self._worker = None
         if self.session.is_started:
-            self._loop.run_in_background(self.session.delete())
+            self._loop.delete_in_background(self.session.delete())
         self.exited.set_result(exit_code)
 
     def close(self) -> None:
@@ -246,7 +247,10 @@ class ACAKernel:
 
 
 class History:
-    """The last cells of one kernel, for ``history_request``. The history in the session would end with it."""
+    """The last cells of one kernel, for ``history_request``.
+
+    It is kept here because the session's own history is lost when the session ends.
+    """
 
     def __init__(self) -> None:
         self._cells: deque[tuple[int, int, str]] = deque(maxlen=_MAX_HISTORY_CELLS)
@@ -261,8 +265,8 @@ class History:
         cells = list(self._cells)
         kind = request.get("hist_access_type")
         if kind == "range":
-            # Session 0 is the current one. This kernel has only one, with the number 1.
             first, last = request.get("start") or 0, request.get("stop")
+            # Session 0 is the current one. This kernel has only one, with the number 1.
             if request.get("session", 0) not in (0, 1):
                 cells = []
             cells = [cell for cell in cells if cell[1] >= first and (last is None or cell[1] < last)]

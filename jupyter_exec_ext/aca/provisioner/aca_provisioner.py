@@ -324,7 +324,7 @@ class ACAProvisioner(KernelProvisionerBase):
             self._client(loop),
             timeout_seconds=self.timeout_seconds,
             environment=dict(self._environment),
-            run_in_background=loop.run_in_background,
+            delete_in_background=loop.delete_in_background,
         )
 
     def _client(self, loop: KernelLoop) -> AsyncACAClient:

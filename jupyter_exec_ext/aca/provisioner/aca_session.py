@@ -66,8 +66,8 @@ class ACASession:
         Time limit of a run.
     environment : mapping of str to str
         Environment variables of code in the session.
-    run_in_background : callable
-        Runs a coroutine that no caller awaits, and logs its failure.
+    delete_in_background : callable
+        Runs the coroutine that deletes the session, which no caller awaits, and logs its failure.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class ACASession:
         *,
         timeout_seconds: int,
         environment: Mapping[str, str],
-        run_in_background: Callable[[Coroutine[Any, Any, None]], None],
+        delete_in_background: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         self._client = client
-        self._run_in_background = run_in_background
+        self._delete_in_background = delete_in_background
         self._timeout = timeout_seconds
         self._environment = environment
         self._mark = ""
@@ -172,7 +172,7 @@ class ACASession:
         # Use a new identifier from now on, since two sessions with different state would share a name. Delete the old
         # one: the request to an expired session made a fresh one, which counts against the pool's limit.
         if self.is_started:
-            self._run_in_background(self.delete())
+            self._delete_in_background(self.delete())
 
     async def start(self) -> None:
         """Load `in_session` into the session, unless it is loaded. In a session without IPython, run code plainly."""

@@ -15,7 +15,6 @@ import os
 import threading
 from collections.abc import Callable, Coroutine, Hashable, Mapping
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeVar
 
 import zmq
@@ -27,7 +26,8 @@ T = TypeVar("T")
 _MAX_SOCKETS = 65_535  # five for each kernel, where ZeroMQ's default is 1,023 in all
 # Time limit of background work. Sessions that are not ended cost money until their pool ends them.
 _BACKGROUND_SECONDS = 60.0
-_EXIT_SECONDS = 10.0  # of these, how long the exit of the process waits
+# At exit, wait this long for each loop, so that its sessions are deleted.
+_EXIT_SECONDS = 10.0
 
 _log = logging.getLogger(__name__)
 
@@ -95,9 +95,9 @@ class KernelLoop:
         found: T = self._shared[key]
         return found
 
-    def run_in_background(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Run a coroutine that no caller awaits; log its failure."""
-        task = self._loop.create_task(coroutine)
+    def delete_in_background(self, deletion: Coroutine[Any, Any, None]) -> None:
+        """Run the deletion of a session, which no caller awaits; log its failure."""
+        task = self._loop.create_task(deletion)
         self._background.add(task)
         task.add_done_callback(self._done)
 
@@ -105,7 +105,7 @@ class KernelLoop:
         self._background.discard(task)
         problem = "it took too long" if task.cancelled() else task.exception()
         if problem is not None:
-            _log.warning("an ACA session was not ended; it ends after its pool's idle time: %s", problem)
+            _log.warning("an ACA session was not deleted; it ends after its pool's idle time: %s", problem)
 
 
 async def _cancel_all() -> None:
@@ -148,7 +148,7 @@ def _join_ending_loops() -> None:
         loop.join()
 
 
-_KINDS = {"shell": zmq.ROUTER, "iopub": zmq.XPUB, "stdin": zmq.ROUTER, "control": zmq.ROUTER, "hb": zmq.ROUTER}
+_SOCKET_TYPES = {"shell": zmq.ROUTER, "iopub": zmq.XPUB, "stdin": zmq.ROUTER, "control": zmq.ROUTER, "hb": zmq.ROUTER}
 _REQUESTS = ("shell", "control")
 _MESSAGES_PER_TURN = 16
 
@@ -185,8 +185,8 @@ class KernelSockets:
         self.ports: dict[str, int] = {}
         with contextlib.ExitStack() as undo:
             undo.callback(self.close)  # closes the sockets that are bound already
-            for channel, kind in _KINDS.items():
-                self._bind(context.socket(kind), channel, info)
+            for channel, socket_type in _SOCKET_TYPES.items():
+                self._bind(context.socket(socket_type), channel, info)
             undo.pop_all()
         # Nothing comes on stdin, because code in a session cannot ask for input.
         for channel in ("hb", "iopub", *_REQUESTS):
@@ -265,7 +265,7 @@ class KernelSockets:
             return
         self._session.send(socket, msg_type, dict(content), parent, ident=identities)
         # Sending can use up the socket's edge-triggered readiness, so look for input once more.
-        self._loop.call_soon(partial(self._drain, channel))
+        self._loop.call_soon(self._drain, channel)
 
     def close(self) -> None:
         """Close the sockets; messages that were sent get a second to leave."""

@@ -1,4 +1,4 @@
-"""Directories and devices of a caller's sessions: those that all of its policies grant."""
+"""Effective grants of a caller's sessions: the directories and devices that each of its policies grants."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from ...auth.caller import OWNER, Bound, Caller, token_principal
 from ...auth.new_token_rights import expiry_within, scopes_within
 from ...auth.policy import Policy
 from ...auth.policy_parsing import narrowed, read_limits
-from ...auth.rate_limiter import Budget
+from ...auth.rate_limiter import RateLimiter
 from ...auth.token_format import new_token, parse_token
 from ...errors import (
     Forbidden,
@@ -77,8 +77,8 @@ class TokenService:
         self._feed = feed
         self._journal = journal
         self._watch = watch
-        self._attempts = Budget(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
-        self._minted = Budget(MINTED_AT_ONCE, MINTED_PER_MINUTE, _MAX_ADDRESSES)
+        self._attempts = RateLimiter(ATTEMPTS_AT_ONCE, ATTEMPTS_PER_MINUTE, _MAX_ADDRESSES)
+        self._minted = RateLimiter(MINTED_AT_ONCE, MINTED_PER_MINUTE, _MAX_ADDRESSES)
 
     # --- authentication ---
 
@@ -130,7 +130,7 @@ class TokenService:
         return self._caller(stored)
 
     def _spend_attempt(self, address: str) -> None:
-        wait = self._attempts.spend(address, time.monotonic())
+        wait = self._attempts.spend_action(address, time.monotonic())
         if wait:
             text = "this token is wrong, and too many wrong ones came from this address; check it before the next try"
             raise TooManyAttempts(text, retry_after_seconds=wait)
@@ -225,7 +225,7 @@ class TokenService:
         """Count a token that is created or rotated; raises `TooManyTokens`."""
         if creator == OWNER:
             return
-        wait = self._minted.spend(creator, time.monotonic())
+        wait = self._minted.spend_action(creator, time.monotonic())
         if wait:
             text = f"too many tokens were created or rotated; there may be {MINTED_PER_MINUTE} a minute"
             raise TooManyTokens(text, retry_after_seconds=wait)

@@ -25,7 +25,7 @@ from jupyter_core.utils import ensure_async
 from ...errors import Conflict, IsolationRequired, KernelNotFound, KernelSpecNotFound, KernelStartFailed, TooManyKernels
 from ...models import KernelSpecInfo
 from ...system.removal import remove_tree
-from ...system.resources import exhausted, out_of_resources, require_descriptors
+from ...system.resources import is_out_of_resources, make_out_of_resources, require_descriptors
 from ..ports import Kernel, KernelLaunch, RoomMaker
 from .attached_kernel import AttachedKernel
 from .death_report import KernelStderr
@@ -205,8 +205,8 @@ class ManagerKernelHost(KernelSpecCatalog):
             except Exception as error:  # of any manager or provisioner
                 undo.close()  # first: its descriptors may be those that the kernel's end lacks
                 await self._end_failed(kernel_id)
-                if out_of_resources(error):
-                    raise exhausted(error) from error
+                if is_out_of_resources(error):
+                    raise make_out_of_resources(error) from error
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
             undo.pop_all()
         return kernel

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import socket
 import stat
@@ -20,6 +21,8 @@ from ...protocol.zmtp import MAX_HEAD_BYTES, MessageReader, ProtocolError, RawMe
 from ...protocol.zmtp_frames import encode_message, opening, subscription
 from .backpressure import KernelMemory
 
+_log = logging.getLogger(__name__)
+
 _RECEIVE_BYTES, _LARGE_RECEIVE_BYTES = 64 * 1024, 256 * 1024
 # Of what `receive` has not returned, while it is called. More than the largest frame that is read whole: a channel that
 # buffers less waits for the rest of it for ever.
@@ -27,6 +30,8 @@ _READ_ON_BYTES = MAX_HEAD_BYTES + _RECEIVE_BYTES
 _MAX_UNSENT_BYTES = 64 * 1024 * 1024
 # How soon a failed connection is tried again: soon while a kernel starts, and seldom later.
 _LEAST_RETRY_SECONDS, _MOST_RETRY_SECONDS, _RETRY_FACTOR = 0.01, 0.5, 1 / 30
+# A socket that violates the protocol is tried again and again, and may violate it each time.
+_WARNING_INTERVAL_SECONDS = 60.0
 
 
 class ZmtpChannel:
@@ -67,6 +72,7 @@ class ZmtpChannel:
         self._is_partly_sent = False
         self._trying_since = time.monotonic()
         self._retry: asyncio.TimerHandle | None = None
+        self._no_warning_before = 0.0
         self._connect()
 
     def _new_reader(self) -> MessageReader:
@@ -141,6 +147,13 @@ class ZmtpChannel:
         self._reader = self._new_reader()
         self._trying_since = time.monotonic()
         self._connect_later()
+
+    def _warn(self, error: ProtocolError) -> None:
+        """Log why the connection is given up, unless a warning about this channel was logged shortly before."""
+        now = time.monotonic()
+        if now >= self._no_warning_before:
+            self._no_warning_before = now + _WARNING_INTERVAL_SECONDS
+            _log.warning("the connection to a kernel at %s failed and is tried again: %s", self._address, error)
 
     def _drop_socket(self) -> None:
         if self._socket is not None:
@@ -225,7 +238,8 @@ class ZmtpChannel:
         was_ready = self._reader.ready
         try:
             message = self._reader.next()
-        except ProtocolError:
+        except ProtocolError as error:
+            self._warn(error)
             self._lose()
             return None
         if self._reader.ready and not was_ready:

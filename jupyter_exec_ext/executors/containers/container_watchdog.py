@@ -37,7 +37,7 @@ def stop_container(client: Any, container_id: str, *, remove: bool) -> None:
         If the engine does not remove the container.
     """
     errors = docker_library().errors
-    refusal: Exception | None = None
+    failure: Exception = TimeoutError("the engine does not remove the container")
     try:
         container = client.containers.get(container_id)
         container.stop(timeout=_STOP_SECONDS)
@@ -45,15 +45,17 @@ def stop_container(client: Any, container_id: str, *, remove: bool) -> None:
             container.remove(force=True, v=True)
     except errors.NotFound:
         return
-    except errors.APIError as error:  # such as when the engine is already removing it
-        refusal = error
+    except errors.APIError as error:
+        if not remove:
+            raise
+        failure = error  # no failure yet: an engine that is already removing the container refuses, too
+    if not remove:
+        return
     deadline = time.monotonic() + _REMOVE_SECONDS
-    while remove and not is_gone(client, container_id):
+    while not is_gone(client, container_id):
         if time.monotonic() > deadline:
-            raise refusal or TimeoutError("the engine does not remove the container")
+            raise failure
         time.sleep(0.05)
-    if refusal is not None and not remove:
-        raise refusal
 
 
 def start_watchdog(container_id: str, *, remove: bool, network: str | None) -> subprocess.Popen[bytes]:
@@ -114,6 +116,8 @@ def main() -> None:
     if not _wait_for_parent(order["parent"]):
         return
     with contextlib.closing(connect_to_engine()) as client:
-        stop_container(client, order["container"], remove=order["remove"])
-        if order["network"] is not None:
-            client.networks.get(order["network"]).remove()
+        try:
+            stop_container(client, order["container"], remove=order["remove"])
+        finally:
+            if order["network"] is not None:
+                client.networks.get(order["network"]).remove()

@@ -1,4 +1,4 @@
-"""Directories and devices that a policy grants to a sandboxed kernel, checked against this machine at each start.
+"""Checks of a policy's grants (directories and devices) against this machine, at each start of a sandboxed kernel.
 
 The engine sends them in `GRANTS_VARIABLE`. A directory that is missing, or holds secrets, fails the start.
 """

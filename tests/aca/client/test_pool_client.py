@@ -11,14 +11,18 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import trustme
 
 from jupyter_exec_ext import ACAClient, AccessToken, AsyncACAClient
-from jupyter_exec_ext.aca.protocol.addresses import API_VERSIONS, SCOPE
+from jupyter_exec_ext.aca.client import pool_transport
+from jupyter_exec_ext.aca.client.pool_transport import PoolTimes, PoolTransport
+from jupyter_exec_ext.aca.protocol.addresses import API_VERSIONS, DEFAULT_API_VERSION, SCOPE
 from jupyter_exec_ext.aca.protocol.run_format import RunStatus
+from jupyter_exec_ext.client.api.steps import GetToken
 from jupyter_exec_ext.errors import (
     ClientError,
     Conflict,
@@ -404,6 +408,17 @@ def test_a_credential_that_hangs_does_not_hold_up_the_call(aca: Any, service: AC
         aca(credential=Hanging(), max_wait_seconds=0, request_timeout_seconds=0.3).metadata()
     assert time.monotonic() - began < 20
     release.set()
+
+
+def test_token_that_comes_too_late_is_named_as_the_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(pool_transport, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    transport = PoolTransport("https://x", DEFAULT_API_VERSION, PoolTimes(request_seconds=5))
+    calling = transport.request("GET", "metadata", None)
+    assert isinstance(next(calling), GetToken)
+    now[0] += 6.5
+    with pytest.raises(ConnectionFailed, match=r"not sent: the credential took 6\.5 s .* time limit is 5 s"):
+        calling.send(AccessToken("t", 9e9))
 
 
 async def test_a_client_is_closed_while_its_credential_hangs(service: ACAService) -> None:

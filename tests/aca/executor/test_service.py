@@ -13,10 +13,14 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import ACADynamicSessionsCodeExecutor, AccessToken
-from jupyter_exec_ext.aca.executor import pool_session
+from jupyter_exec_ext.aca.executor import executor_files, pool_session
+from jupyter_exec_ext.aca.executor.session_runs import error_of, execution_of
+from jupyter_exec_ext.aca.protocol.run_format import RunResult, RunStatus
 from jupyter_exec_ext.errors import Forbidden, InvalidRequest, PropertiesMissing, Unauthenticated
+from jupyter_exec_ext.models.execution_display import run_seconds
 from tests.aca.client.pool_service import ACAService, Answer, AsyncTokens, Seen, Tokens, error
 from tests.aca.executor.pools import ENVELOPE, FLAT, python
+from tests.support.waiting import until
 
 Make = Callable[..., ACADynamicSessionsCodeExecutor]
 
@@ -308,7 +312,7 @@ async def test_a_session_that_does_not_answer_after_a_time_limit_is_deleted(
     make: Make, service: ACAService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_session, "QUESTION_SECONDS", 0.1)
-    monkeypatch.setattr(pool_session, "ASK_ENTERED", "# sleep: 2")
+    monkeypatch.setattr(pool_session, "IS_SET_UP_CODE", "# sleep: 2")
     executor = make()
     service.overrides.append(answering("/executions", ran("Failed", stderr=TIMED_OUT)))
     exit_code, output = await run(executor, "a")
@@ -324,6 +328,50 @@ async def test_a_process_that_was_killed_is_said(make: Make, service: ACAService
     exit_code, output = await run(executor, "a", "b")
     assert exit_code == 1
     assert output.startswith("Execution aborted\nLost: the session's kernel has ended. A fresh session was started")
+
+
+@pytest.mark.parametrize("last_line", ["done", "ValueError: written by the code", "note: x"])
+async def test_line_like_an_exceptions_is_no_exception_and_the_session_is_checked(
+    make: Make, service: ACAService, last_line: str
+) -> None:
+    executor = make()
+    answers = [ran("Failed", stderr=f"before\n{last_line}\n"), ran("Succeeded", value=False)]
+    service.overrides.append(answering("/executions", *answers))
+    exit_code, output = await run(executor, "a", "b")
+    assert exit_code == 1
+    assert f"{last_line}\nLost: the session's kernel has ended." in output
+    assert len([seen for seen in service.seen if seen.path.endswith("/executions")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("stderr", "name"),
+    [
+        (
+            "---\nZeroDivisionError   Traceback (most recent call last)\n1 / 0\nZeroDivisionError: x",
+            "ZeroDivisionError",
+        ),
+        ("A    Traceback (most recent call last)\n\nA: a message\nof two lines", "Error"),
+        ("  Cell In[1], line 1\n    x =\n       ^\nSyntaxError: invalid syntax", "SyntaxError"),
+        ("\x1b[31mIndentationError\x1b[39m: unexpected indent", "IndentationError"),
+        (
+            "UserWarning: exit\nAn exception has occurred, use %tb to see the full traceback.\n\nSystemExit: 3",
+            "SystemExit",
+        ),
+        ("UsageError: Line magic function `%nope` not found.\n", "UsageError"),
+    ],
+)
+def test_exceptions_as_ipython_shows_them_are_recognized(stderr: str, name: str) -> None:
+    found = error_of(RunResult(RunStatus.FAILED, stderr=stderr))
+    assert found is not None
+    assert found.name == name
+    assert error_of(RunResult(RunStatus.SUCCEEDED, stderr=stderr)) is None
+
+
+def test_execution_lasts_as_long_as_the_service_says() -> None:
+    execution = execution_of(RunResult(RunStatus.SUCCEEDED, duration_ms=1500), "x")
+    assert (run_seconds(execution), execution.created_at) == (1.5, execution.started_at)
+    for nonsense in (-1, 10**30):
+        execution_of(RunResult(RunStatus.SUCCEEDED, duration_ms=nonsense), "x")
 
 
 async def test_an_answer_that_never_comes_is_a_result_and_the_code_is_not_run_twice(
@@ -430,4 +478,34 @@ async def test_what_code_writes_is_saved_up_to_a_limit(make: Make, service: ACAS
     service.overrides.append(lambda seen: Answer(200, b"x") if seen.path.endswith("/content") else None)
     result = await executor.execute_code_blocks(python("x"))
     assert len(list(tmp_path.glob("*.txt"))) == 100
-    assert result.output.endswith("50 more files are not saved: too many, or too large")
+    note = result.output.rpartition("\n")[2]
+    assert note.startswith("Files are not saved: '100.txt' (1 bytes), '101.txt' (1 bytes), ")
+    assert note.endswith("40 more; after one call, at most 100 files with 268,435,456 bytes together are")
+
+
+async def test_large_file_is_skipped_and_files_after_it_are_saved(
+    make: Make, service: ACAService, tmp_path: Path
+) -> None:
+    executor = make(save_files=True)
+    entry = {"type": "file", "lastModifiedAt": "x"}
+    sizes = {"a.txt": 1, "b.bin": executor_files.MAX_SAVED_BYTES, "c.txt": 1}
+    listing = {"value": [{**entry, "name": name, "sizeInBytes": size} for name, size in sizes.items()]}
+    service.overrides.append(answering("/files", Answer(200, listing)))
+    service.overrides.append(lambda seen: Answer(200, b"x") if seen.path.endswith("/content") else None)
+    result = await executor.execute_code_blocks(python("x"))
+    assert {path.name for path in tmp_path.iterdir()} == {"a.txt", "c.txt"}
+    assert "Files are not saved: 'b.bin' (268,435,456 bytes); after one call" in result.output
+
+
+async def test_upload_while_code_runs_is_not_saved_as_the_codes_own(
+    make: Make, service: ACAService, tmp_path: Path
+) -> None:
+    saved_to = tmp_path / "saved"
+    executor = make(save_files=True, output_dir=saved_to)
+    (tmp_path / "mine.txt").write_text("x")
+    running = asyncio.ensure_future(executor.execute_code_blocks(python("# sleep: 1")))
+    await until(lambda: service.markers)
+    await executor.upload_files(["mine.txt"])
+    result = await running
+    assert list(saved_to.iterdir()) == []
+    assert result.output.endswith("Files are not saved: others were uploaded at the same time")

@@ -13,16 +13,16 @@ from jupyter_exec_ext.aca.protocol.addresses import Family
 from jupyter_exec_ext.aca.protocol.error_format import error_from_answer, error_to_json
 from jupyter_exec_ext.aca.protocol.file_format import (
     ACAFile,
-    content_path,
+    content_address,
+    file_address,
     file_from_json,
-    file_path,
     file_to_json,
     files_from_json,
     files_to_json,
     join_path,
+    path_of_form_name,
     relative_path,
-    upload_path,
-    uploaded_path,
+    upload_address,
 )
 from jupyter_exec_ext.aca.protocol.run_format import (
     RunResult,
@@ -252,14 +252,14 @@ def test_a_name_that_leads_elsewhere_is_refused(name: str) -> None:
     ],
 )
 def test_an_uploads_name_is_understood(sent: str, directory: str, path: str) -> None:
-    assert uploaded_path(sent, directory) == path
+    assert path_of_form_name(sent, directory) == path
 
 
 def test_an_escape_leads_out_of_nothing() -> None:
-    assert uploaded_path("%2e%2e/x") == "%2e%2e/x"  # with a slash it was not quoted
+    assert path_of_form_name("%2e%2e/x") == "%2e%2e/x"  # with a slash it was not quoted
     for name in ("%2e%2e", "..%2Fx", "%2Fetc%2Fpasswd"):
         with pytest.raises(InvalidRequest):
-            uploaded_path(name)
+            path_of_form_name(name)
     with pytest.raises(InvalidRequest):
         join_path("../d", "a")
 
@@ -280,9 +280,9 @@ def test_an_escape_leads_out_of_nothing() -> None:
     ],
 )
 def test_a_file_has_its_address(path: str, family: Family, content: Any, file: str, upload: Any) -> None:
-    assert content_path(path, family) == content
-    assert file_path(path, family) == (file, content[1])
-    assert upload_path(path, family) == upload
+    assert content_address(path, family) == content
+    assert file_address(path, family) == (file, content[1])
+    assert upload_address(path, family) == upload
 
 
 def test_a_file_has_its_familys_form() -> None:
@@ -326,6 +326,8 @@ def test_a_list_may_go_on() -> None:
     for end in ({}, {"nextLink": None}, {"nextLink": ""}, {"nextLink": 1}):
         assert files_from_json({"value": [], **end}) == ([], None)
     wrong: tuple[Any, ...] = (None, {}, {"value": {}}, {"value": [1]}, {"value": [{}]}, {"value": [{"name": ""}]})
+    with pytest.raises(UnexpectedAnswer, match="answered a file list with something else; is this a session pool"):
+        files_from_json({"value": {}})
     for bad in wrong:
         with pytest.raises(UnexpectedAnswer):
             files_from_json(bad)

@@ -84,7 +84,7 @@ def leave(loop: KernelLoop, until: asyncio.Event, done: threading.Event) -> None
         done.set()
 
     async def begin() -> None:
-        loop.run_in_background(work())
+        loop.delete_in_background(work())
 
     loop.run(begin()).result(10)
 
@@ -112,5 +112,5 @@ def test_background_work_over_the_limit_is_cancelled_and_logged(
     loop.join()
     assert not loop._thread.is_alive()
     assert not done.is_set()
-    assert "an ACA session was not ended" in caplog.text
+    assert "an ACA session was not deleted" in caplog.text
     assert "it took too long" in caplog.text

@@ -87,7 +87,7 @@ def session_of(service: Any) -> ACASession:
         with pytest.raises(StopIteration):  # it waits for nothing here
             coroutine.send(None)
 
-    return ACASession(service, timeout_seconds=10, environment={}, run_in_background=leave)
+    return ACASession(service, timeout_seconds=10, environment={}, delete_in_background=leave)
 
 
 _NO_IPYTHON = RunResult(RunStatus.FAILED, stderr="ModuleNotFoundError: No module named 'IPython'")

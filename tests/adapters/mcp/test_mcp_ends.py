@@ -22,7 +22,7 @@ from mcp import Client, StdioServerParameters
 
 from jupyter_exec_ext import AsyncExecClient, LocalJupyterServer
 from jupyter_exec_ext.adapters._session_watchdog import SessionWatchdog
-from jupyter_exec_ext.adapters.mcp import _KeptSession
+from jupyter_exec_ext.adapters.mcp import _WatchedSession
 from jupyter_exec_ext.models import SessionState
 from tests.adapters.beacon import beacon
 from tests.support.full import IS_FULL, only_in_full, scaled
@@ -42,7 +42,7 @@ anyio.run(functools.partial(run_bridge, info, {{}}, lease_seconds={_LEASE_SECOND
 _OWN_TOOL = """
 import os, sys
 from jupyter_exec_ext.adapters import mcp
-mcp._serving(mcp._KeptSession(sys.argv[1], os.environ["JUPYTER_TOKEN"], name="MCP")).run("stdio")
+mcp._serving(mcp._WatchedSession(sys.argv[1], os.environ["JUPYTER_TOKEN"], name="MCP")).run("stdio")
 """
 #: The program, with a lease that is short enough to be waited for.
 BRIDGE, OWN_TOOL = ["-c", _BRIDGE], ["-c", _OWN_TOOL]
@@ -202,7 +202,7 @@ async def test_a_call_cancelled_while_the_watchdog_starts_leaves_nothing(
 
     monkeypatch.setattr("jupyter_exec_ext.adapters.mcp.SessionWatchdog", CancellingWatchdog)
     async with AsyncExecClient(local_server.connection_info) as client:
-        async with _KeptSession(local_server) as session:
+        async with _WatchedSession(local_server) as session:
             call = asyncio.ensure_future(session.run("1"))
             call.add_done_callback(lambda _: cancelled.set())
             with pytest.raises(asyncio.CancelledError):
@@ -218,7 +218,7 @@ async def test_a_watchdog_that_cannot_start_leaves_no_session(
         raise OSError("no more processes")
 
     monkeypatch.setattr("jupyter_exec_ext.adapters.mcp.SessionWatchdog", fail)
-    async with AsyncExecClient(local_server.connection_info) as client, _KeptSession(local_server) as session:
+    async with AsyncExecClient(local_server.connection_info) as client, _WatchedSession(local_server) as session:
         with pytest.raises(OSError, match="no more processes"):
             await session.run("1")
         assert await client.list_sessions() == []

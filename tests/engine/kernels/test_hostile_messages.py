@@ -229,13 +229,19 @@ async def test_a_reader_that_fails_is_logged_once_with_its_traceback(
 
 
 @pytest.mark.parametrize("greeting", [b"HTTP/1.1 400 Bad Request\r\n" * 9, bytes(100), b"\xff" * 100], ids=range(3))
-async def test_what_does_not_speak_the_protocol_is_connected_to_again(short_path: Path, greeting: bytes) -> None:
+async def test_what_does_not_speak_the_protocol_is_connected_to_again_and_logged_once(
+    short_path: Path, greeting: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     peer = HostilePeer(short_path)
     await peer.listen(greeting)
     listener = Listener(peer.info)
     await until(lambda: min(peer.connections.values()) >= 3)
     listener.close()
     await peer.close()
+    lines = [record.getMessage() for record in caplog.records if record.name.endswith("zmtp_channel")]
+    # One for each channel; which number of these came depends on how far each got.
+    assert 1 <= len(lines) == len(set(lines)) <= 4
+    assert all("the kernel's socket " in line for line in lines)
 
 
 async def test_a_connection_that_is_lost_is_made_anew(peer: HostilePeer, listener: Listener) -> None:

@@ -17,7 +17,7 @@ from jupyter_server.services.kernels.kernelmanager import AsyncMappingKernelMana
 from jupyter_exec_ext.engine.kernels.kernel_host import ManagerKernelHost
 from jupyter_exec_ext.engine.kernels.process_limits import fitting_sessions, keeping_descriptor_limit
 from jupyter_exec_ext.errors import OutOfResources
-from jupyter_exec_ext.system.resources import out_of_resources
+from jupyter_exec_ext.system.resources import is_out_of_resources
 
 _LOWERED = """
 import os, resource
@@ -86,5 +86,5 @@ async def test_a_start_for_which_zeromq_has_no_socket_is_out_of_resources() -> N
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL])
 def test_zeromq_errors_of_exhaustion_are_known(number: int) -> None:
-    assert out_of_resources(zmq.ZMQError(number))
-    assert not out_of_resources(zmq.ZMQError(errno.EINVAL))
+    assert is_out_of_resources(zmq.ZMQError(number))
+    assert not is_out_of_resources(zmq.ZMQError(errno.EINVAL))
