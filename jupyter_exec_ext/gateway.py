@@ -63,7 +63,7 @@ from .standard_api.client_registry import ClientRegistry
 from .standard_api.routes import standard_rules
 from .standard_api.token_alias import replace_auth_token
 from .standard_api.tokens_outside_header import TOKEN_IN_URL_WARNING, ScopedPath, hide_tokens_in_logs
-from .system.resources import is_out_of_resources, make_out_of_resources
+from .system.resources import is_out_of_resources, make_resources_error
 
 _AUTHORIZATION = re.compile(r"(?:token|bearer)\s+(\S+)", re.IGNORECASE)
 _KERNEL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -166,7 +166,7 @@ class KernelsHandler(stock.MainKernelHandler):
             raise web.HTTPError(HTTPStatus.INTERNAL_SERVER_ERROR, reason) from None
         except (OSError, ValueError, RuntimeError, ZMQError) as error:
             if is_out_of_resources(error):
-                raise web.HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, make_out_of_resources(error).message) from None
+                raise web.HTTPError(HTTPStatus.SERVICE_UNAVAILABLE, make_resources_error(error).message) from None
             self.log.exception("a kernel could not be started")
             raise web.HTTPError(
                 HTTPStatus.INTERNAL_SERVER_ERROR, "the kernel could not be started; see the gateway's log"

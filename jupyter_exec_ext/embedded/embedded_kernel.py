@@ -20,7 +20,7 @@ from jupyter_core.paths import jupyter_runtime_dir
 from ..errors import ExecError, KernelStartFailed
 from ..protocol.languages import normalize_language
 from ..system.marked_processes import MARK, kill_left_behind, kill_marked
-from ..system.resources import is_out_of_resources, make_program_out_of_resources
+from ..system.resources import is_out_of_resources, make_program_resources_error
 
 T = TypeVar("T")
 _CALL_SECONDS = 60.0
@@ -39,7 +39,7 @@ class SupportsClose(Protocol):
 def start_failure(error: Exception) -> ExecError:
     """Return the error for a kernel that could not be started or connected to, from the system's or ZeroMQ's."""
     if is_out_of_resources(error):
-        return make_program_out_of_resources(error)
+        return make_program_resources_error(error)
     return KernelStartFailed(f"the kernel could not be started: {error}")
 
 

@@ -36,7 +36,7 @@ from ..errors import (
     TooManyAttempts,
 )
 from ..protocol.strict_json import dump_bytes
-from ..system.resources import is_out_of_resources, make_out_of_resources
+from ..system.resources import is_out_of_resources, make_resources_error
 from .gate import Access, Gate, check_access
 from .request_body import BodyHandler
 
@@ -295,7 +295,7 @@ class ExecHandler(BodyHandler):
         if raised is None and status_code in _BY_STATUS:
             return _BY_STATUS[status_code](responses.get(status_code, ""))
         if raised is not None and is_out_of_resources(raised):
-            return make_out_of_resources(raised)
+            return make_resources_error(raised)
         return InternalError("the server failed; its log has the details under this request id")
 
     def log_exception(

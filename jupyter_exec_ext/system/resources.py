@@ -27,7 +27,7 @@ def is_out_of_resources(error: BaseException) -> bool:
     return getattr(error, "errno", None) in _EXHAUSTED
 
 
-def make_out_of_resources(error: BaseException) -> OutOfResources:
+def make_resources_error(error: BaseException) -> OutOfResources:
     """Return the error for a caller of this server."""
     return OutOfResources(
         f"the server has reached a limit of the system ({_reason(error)}); try again when sessions have ended",
@@ -35,7 +35,7 @@ def make_out_of_resources(error: BaseException) -> OutOfResources:
     )
 
 
-def make_program_out_of_resources(error: BaseException) -> OutOfResources:
+def make_program_resources_error(error: BaseException) -> OutOfResources:
     """Return the error for a program that has kernels of its own."""
     return OutOfResources(
         f"this program has reached a limit of the system ({_reason(error)}); close what it does not need, or raise the "
@@ -52,7 +52,7 @@ def require_descriptors(count: int = 1) -> None:
     try:
         probe_descriptors(count)
     except OSError as error:
-        raise make_out_of_resources(error) from error
+        raise make_resources_error(error) from error
 
 
 def probe_descriptors(count: int) -> None:

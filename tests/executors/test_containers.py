@@ -7,7 +7,6 @@ import sys
 import zipfile
 from io import BytesIO
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from packaging.requirements import Requirement
@@ -74,55 +73,80 @@ class _Errors:
         """As the library's."""
 
 
+class FakeEngine:
+    """An engine with one container and one network, as far as the watchdog asks for them.
+
+    Parameters
+    ----------
+    refusal : Exception, optional
+        What stopping the container raises.
+    looks : int
+        How often the container is found before it is gone.
+    """
+
+    errors = _Errors
+
+    def __init__(self, refusal: Exception | None = None, looks: int = 1000) -> None:
+        self.containers = self.networks = self
+        self.removed: list[str] = []
+        self.is_closed = False
+        self._refusal, self._looks = refusal, looks
+        self._named = ""
+
+    def get(self, name: str) -> FakeEngine:
+        self._looks -= 1
+        if self._looks < 0:
+            raise _Errors.NotFound
+        self._named = name
+        return self
+
+    def stop(self, **_options: object) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def remove(self, **_options: object) -> None:
+        self.removed.append(self._named)
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
 @pytest.fixture
-def fake_library(monkeypatch: pytest.MonkeyPatch) -> None:
+def _fake_library(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (container_engine, container_watchdog):
-        monkeypatch.setattr(module, "docker_library", lambda: Mock(errors=_Errors))
+        monkeypatch.setattr(module, "docker_library", lambda: FakeEngine)
 
 
-def _client_of_container(container: Mock, *, is_removed: bool) -> Mock:
-    client = Mock()
-    client.containers.get.side_effect = [container] if not is_removed else [container, _Errors.NotFound()]
-    return client
-
-
-@pytest.mark.usefixtures("fake_library")
+@pytest.mark.usefixtures("_fake_library")
 @pytest.mark.parametrize("remove", [True, False])
 def test_stop_container_that_is_gone_is_no_error(remove: bool) -> None:
-    client = Mock()
-    client.containers.get.side_effect = _Errors.NotFound()
-    stop_container(client, "id", remove=remove)
+    stop_container(FakeEngine(looks=0), "id", remove=remove)
 
 
-@pytest.mark.usefixtures("fake_library")
+@pytest.mark.usefixtures("_fake_library")
 def test_stop_container_raises_refusal_unless_the_container_is_removed_anyway(monkeypatch: pytest.MonkeyPatch) -> None:
-    refusing = Mock()
-    refusing.stop.side_effect = _Errors.APIError("refused")
+    refusal = _Errors.APIError("refused")
     with pytest.raises(_Errors.APIError, match="refused"):
-        stop_container(_client_of_container(refusing, is_removed=False), "id", remove=False)
-    stop_container(_client_of_container(refusing, is_removed=True), "id", remove=True)
+        stop_container(FakeEngine(refusal), "id", remove=False)
+    stop_container(FakeEngine(refusal, looks=1), "id", remove=True)
     monkeypatch.setattr(container_watchdog, "_REMOVE_SECONDS", -1.0)
-    client = Mock()
-    client.containers.get.return_value = refusing
     with pytest.raises(_Errors.APIError, match="refused"):
-        stop_container(client, "id", remove=True)
-    client.containers.get.return_value = Mock()
+        stop_container(FakeEngine(refusal), "id", remove=True)
     with pytest.raises(TimeoutError, match="does not remove"):
-        stop_container(client, "id", remove=True)
+        stop_container(FakeEngine(), "id", remove=True)
 
 
+@pytest.mark.usefixtures("_fake_library")
 def test_watchdog_removes_the_network_of_a_container_that_cannot_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    client = Mock()
-    order = {"parent": 1, "container": "id", "remove": True, "network": "mine"}
+    engine = FakeEngine(_Errors.APIError("refused"))
+    order = {"parent": 1, "container": "id", "remove": False, "network": "mine"}
     monkeypatch.setattr(container_watchdog, "_read_order", lambda: order)
     monkeypatch.setattr(container_watchdog, "_wait_for_parent", lambda parent: True)
-    monkeypatch.setattr(container_watchdog, "connect_to_engine", lambda: client)
-    monkeypatch.setattr(container_watchdog, "stop_container", Mock(side_effect=TimeoutError("not removed")))
-    with pytest.raises(TimeoutError, match="not removed"):
+    monkeypatch.setattr(container_watchdog, "connect_to_engine", lambda: engine)
+    with pytest.raises(_Errors.APIError, match="refused"):
         container_watchdog.main()
-    client.networks.get.assert_called_once_with("mine")
-    client.networks.get.return_value.remove.assert_called_once_with()
-    client.close.assert_called_once_with()
+    assert engine.removed == ["mine"]
+    assert engine.is_closed
 
 
 def test_a_local_engine_publishes_on_loopback() -> None:

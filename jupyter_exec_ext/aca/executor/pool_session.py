@@ -18,7 +18,7 @@ from ..protocol.addresses import check_identifier
 from ..protocol.run_format import RunResult
 from .executor_files import PoolFiles
 from .session_runs import (
-    IS_SET_UP_CODE,
+    CHECK_SETUP_CODE,
     PACKAGE_NAMES_CODE,
     SETUP_CODE,
     SYNTAX_ERRORS,
@@ -225,7 +225,7 @@ class PoolSession:
     async def _is_the_same(self, reason: str) -> bool:
         """Return whether the session's kernel is the one that was set up; without an answer the session is over."""
         try:
-            result = await asyncio.wait_for(self._send(IS_SET_UP_CODE, QUESTION_SECONDS), 2 * QUESTION_SECONDS)
+            result = await asyncio.wait_for(self._send(CHECK_SETUP_CODE, QUESTION_SECONDS), 2 * QUESTION_SECONDS)
         except (asyncio.TimeoutError, SessionNotFound):
             self.over = reason
             return False

@@ -19,7 +19,7 @@ SETUP_CODE = (
     f' if os.path.isdir({DATA_DIRECTORY!r}): os.chdir({DATA_DIRECTORY!r})", {{}})'
 )
 #: Its value is true in a kernel in which `SETUP_CODE` has run.
-IS_SET_UP_CODE = f'hasattr(__import__("sys"), {_MARK!r})'
+CHECK_SETUP_CODE = f'hasattr(__import__("sys"), {_MARK!r})'
 #: Its value is a text with one package name a line. Printed text would be shortened by the service.
 PACKAGE_NAMES_CODE = (
     r'"\n".join(sorted({d.metadata["Name"] for d in __import__("importlib.metadata").metadata.distributions()'

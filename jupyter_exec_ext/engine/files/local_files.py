@@ -23,7 +23,7 @@ from ...errors import Conflict, FileNotFound, KernelStartFailed, NotAFile, Quota
 from ...models import FileChange, FilesEvent
 from ...protocol.file_requests import path_parts
 from ...system.removal import remove_tree, retry_leftovers
-from ...system.resources import is_out_of_resources, make_out_of_resources
+from ...system.resources import is_out_of_resources, make_resources_error
 from ..concurrency import FairTurns, wait_shielded
 from ..ports import NO_LIMITS, FileLimits, FileList
 from .checkpoint_files import PLACE
@@ -114,7 +114,7 @@ class LocalFiles:
             await self._in_thread(self._prepare, session_id)
         except OSError as error:
             if is_out_of_resources(error):
-                raise make_out_of_resources(error) from error
+                raise make_resources_error(error) from error
             raise KernelStartFailed(f"the session's working directory cannot be made: {error}") from error
         if self._max_watched and session_id not in self._watches:
             self._watches[session_id] = ChangeWatch(lambda: self._open_root(session_id), self._max_watched)

@@ -16,7 +16,7 @@ import zmq
 from ...errors import KernelStartTimeout
 from ...protocol.kernel_messages import KernelMessage, language_told
 from ...protocol.kernel_preparation import agrees_to_wait, keeping_request, waiting_request
-from ...system.resources import is_out_of_resources, make_out_of_resources, require_descriptors
+from ...system.resources import is_out_of_resources, make_resources_error, require_descriptors
 
 # iopub drops what is published before the subscription has arrived, so a lost status never comes later.
 _PROBE_AGAIN_SECONDS = 0.1
@@ -113,7 +113,7 @@ class ConnectionProof:
             try:
                 self._connection.connect_output()
             except (OSError, zmq.ZMQError) as error:
-                raise (make_out_of_resources(error) if is_out_of_resources(error) else error) from error
+                raise (make_resources_error(error) if is_out_of_resources(error) else error) from error
         if not self._subscribed.is_set():
             self._probe()
             await self._ask_until(self._subscribed, self._probe, _PROBE_AGAIN_SECONDS)

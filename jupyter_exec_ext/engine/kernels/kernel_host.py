@@ -25,7 +25,7 @@ from jupyter_core.utils import ensure_async
 from ...errors import Conflict, IsolationRequired, KernelNotFound, KernelSpecNotFound, KernelStartFailed, TooManyKernels
 from ...models import KernelSpecInfo
 from ...system.removal import remove_tree
-from ...system.resources import is_out_of_resources, make_out_of_resources, require_descriptors
+from ...system.resources import is_out_of_resources, make_resources_error, require_descriptors
 from ..ports import Kernel, KernelLaunch, RoomMaker
 from .attached_kernel import AttachedKernel
 from .death_report import KernelStderr
@@ -206,7 +206,7 @@ class ManagerKernelHost(KernelSpecCatalog):
                 undo.close()  # first: its descriptors may be those that the kernel's end lacks
                 await self._end_failed(kernel_id)
                 if is_out_of_resources(error):
-                    raise make_out_of_resources(error) from error
+                    raise make_resources_error(error) from error
                 raise KernelStartFailed(f"kernel {kernel_name!r} could not be started: {error}") from error
             undo.pop_all()
         return kernel

@@ -13,7 +13,7 @@ from traitlets import TraitError
 
 from ...errors import KernelSpecNotFound, KernelStartFailed
 from ...models import KernelSpecInfo
-from ...system.resources import is_out_of_resources, make_out_of_resources
+from ...system.resources import is_out_of_resources, make_resources_error
 from .death_report import KernelStderr
 from .provisioners import (
     ISOLATABLE,
@@ -91,7 +91,7 @@ class KernelSpecCatalog:
             raise KernelSpecNotFound(f"no kernelspec {name!r} is installed here; there are: {names}") from None
         except _UNREADABLE as error:
             if is_out_of_resources(error):
-                raise make_out_of_resources(error) from error
+                raise make_resources_error(error) from error
             directory = self._specs.find_kernel_specs().get(name.lower(), "")
             file = os.path.join(directory, "kernel.json")
             raise KernelStartFailed(f"the kernelspec {name!r} cannot be read: {file}: {error}") from error

@@ -18,7 +18,7 @@ import zmq
 from ...errors import Conflict, KernelNotFound, KernelStartFailed, SessionEnded
 from ...models import OutputEvent
 from ...protocol.kernel_messages import KernelMessage
-from ...system.resources import is_out_of_resources, make_out_of_resources
+from ...system.resources import is_out_of_resources, make_resources_error
 from ..ports import Kernel, KernelExit, KernelLaunch, KernelOwner, KernelReceiver, NoObserver
 from .death_report import Death
 from .kernel_connection import KernelConnection
@@ -156,7 +156,7 @@ class SessionKernel:
             self._unwatch_exit = kernel.watch_exit(on_exit)
         except (OSError, zmq.ZMQError) as error:
             self.disconnect()
-            raise (make_out_of_resources(error) if is_out_of_resources(error) else error) from error
+            raise (make_resources_error(error) if is_out_of_resources(error) else error) from error
         proof = self._loop.create_task(self._starter.prove(kernel, self.connection, is_first=not self.starts))
         # Without `died`, a kernel that ends at once would be waited for until its start timeout.
         any_of: list[asyncio.Future[Any]] = [proof, died, self._given_up]

@@ -312,7 +312,7 @@ async def test_a_session_that_does_not_answer_after_a_time_limit_is_deleted(
     make: Make, service: ACAService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_session, "QUESTION_SECONDS", 0.1)
-    monkeypatch.setattr(pool_session, "IS_SET_UP_CODE", "# sleep: 2")
+    monkeypatch.setattr(pool_session, "CHECK_SETUP_CODE", "# sleep: 2")
     executor = make()
     service.overrides.append(answering("/executions", ran("Failed", stderr=TIMED_OUT)))
     exit_code, output = await run(executor, "a")
