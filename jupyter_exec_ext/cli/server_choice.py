@@ -42,14 +42,23 @@ _SERVER_HELP = (
 BINDER_URL = "https://mybinder.org"
 
 
-def add_server_options(parser: argparse.ArgumentParser, default: str | None, without: str) -> None:
+# At a JupyterHub, a session or token of a command ends at the latest after this time.
+_KEPT_SECONDS = 30 * 24 * 3600
+# Any other token that a command has there is revoked at its end, or by the Hub after this time.
+_PASSING_SECONDS = 24 * 3600
+
+
+def add_server_options(
+    parser: argparse.ArgumentParser, default: str | None, without: str, *, keeps_token: bool = False
+) -> None:
     """Add the options that choose the server. `without` describes the server that is used without them.
 
     A command without a `default` needs a server only while it runs. It may launch a Binder or a container, and it stops
-    a server that it has started at a JupyterHub.
+    a server that it has started at a JupyterHub. One with `keeps_token` makes sessions or tokens, which end with the
+    token that it has at the Hub, so that one stays valid when the command has ended.
     """
     passing = default is None
-    parser.set_defaults(stop_server=passing, binder=None, binder_url=None, docker=None)
+    parser.set_defaults(stop_server=passing, keeps_token=keeps_token, binder=None, binder_url=None, docker=None)
     group = parser.add_argument_group("server")
     where = group.add_mutually_exclusive_group()
     where.add_argument("--server", metavar="URL|NAME|auto", default=default, help=_server_help(without, passing))
@@ -221,12 +230,15 @@ def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
     """Yield a client of the server that the options name, or of one that ends with the context."""
     # Outermost, so that a server that is still starting is ended by a signal as well.
     with leaving_in_order(), contextlib.ExitStack() as stack:
-        client = stack.enter_context(ExecClient(_server_for(args, stack)))
+        server = _server_for(args, stack)
+        client = stack.enter_context(ExecClient(server))
         if args.hub is not None or args.server is not None:
             args.server_url = client.connection_info.url  # errors name it
         if getattr(args, "session", None) and not is_whole_id(args.session):
             args.session = find_session(client, args.session).id
         yield client
+        if args.keeps_token and isinstance(server, JupyterHubServer):
+            server.keep_token()
 
 
 def _server_for(args: argparse.Namespace, stack: contextlib.ExitStack) -> JupyterConnectionInfo | JupyterConnectable:
@@ -259,6 +271,7 @@ def _at_hub(args: argparse.Namespace) -> JupyterHubServer:
         user=args.hub_user,
         server_name=args.hub_server or "",
         stop=args.stop_server,
+        token_lifetime_seconds=_KEPT_SECONDS if args.keeps_token else _PASSING_SECONDS,
         on_progress=show_phases if sys.stderr.isatty() else None,
         verify=args.ca_bundle or True,
     )

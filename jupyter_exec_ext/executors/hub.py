@@ -15,7 +15,7 @@ from ..client.fork_safety import atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.driver import SyncDriver
 from ..errors import ClientError, ConnectionFailed, ConnectionLost, ExecError, ServerStartFailed, Unavailable
-from .hub_api import POLL_SECONDS, HubServerApi, IssuedHubToken, ServerState, message_of, whoami
+from .hub_api import POLL_SECONDS, HubServerApi, IssuedHubToken, ServerState, hub_at, message_of, whoami
 from .managed_server import ManagedServer
 from .remote_launch import (
     Deadline,
@@ -163,7 +163,7 @@ class JupyterHubServer(ManagedServer):
         Whether the server gets a token of its own, which is valid for this server only and is revoked at the end.
         False sends it `token` itself, with all its rights at the Hub: not for other people's servers.
     token_lifetime_seconds : int
-        Lifetime of the narrow token in seconds, if it is not revoked before.
+        Lifetime of the narrow token in seconds, if it is not revoked before; less if the Hub allows no more.
     on_progress : callable, optional
         Called with a `LaunchProgress` for each message of the Hub.
     verify : bool or str
@@ -206,7 +206,7 @@ class JupyterHubServer(ManagedServer):
         verify: bool | str = True,
         client_cert: str | tuple[str, str] | None = None,
     ) -> None:
-        self._hub = _hub_at(JupyterConnectionInfo.from_url(hub_url, token, verify=verify, client_cert=client_cert))
+        self._hub = hub_at(JupyterConnectionInfo.from_url(hub_url, token, verify=verify, client_cert=client_cert))
         if self._hub.token is None:
             raise ValueError("a token of the Hub's is needed; the Hub's page of tokens makes one")
         if token_lifetime_seconds < 1:
@@ -308,6 +308,13 @@ class JupyterHubServer(ManagedServer):
                     driver.perform(run_until_deadline(_stop_deadline("revoke the server's token"), revoking))
                     self._own_token = None
 
+    def keep_token(self) -> None:
+        """Leave the narrow token valid at the end: sessions and tokens that were made with it end when it does.
+
+        It then lives for its whole lifetime, or until the user revokes it on the Hub's page of tokens.
+        """
+        self._own_token = None
+
     def _why_lost(self, started: str) -> str | None:
         """Return why a server that was `started` then will not come back, or None if it may or the Hub is silent."""
         hurried = replace(self._api, retry=NO_RETRY)
@@ -335,9 +342,3 @@ def _stop_deadline(action: str) -> Deadline:
     return Deadline(
         _STOP_SECONDS, f"the Hub did not {action}", "it may still do it; look at the Hub's page", Unavailable
     )
-
-
-def _hub_at(info: JupyterConnectionInfo) -> JupyterConnectionInfo:
-    """Return the connection to the Hub of a page: its base URL is the path before ``/user/`` or ``/hub/``."""
-    path = info.base_url.partition("/user/")[0] + "/"
-    return replace(info, base_url=path.rpartition("/hub/")[0] if "/hub/" in path else path)

@@ -8,13 +8,14 @@ https://jupyterhub.readthedocs.io/en/stable/reference/rest-api.html
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..client.api.answers import error_from
 from ..client.api.request_exchange import exchange, segment
 from ..client.api.retries import DEFAULT_RETRY, RetryPolicy
 from ..client.api.steps import Operation, Pause, Reply, Request
+from ..client.server_connection import JupyterConnectionInfo
 from ..errors import ExecError, InvalidRequest, LimitReached, MissingScope, NotFound, Unauthenticated, UnexpectedAnswer
 from ..protocol.strict_json import loads_strict
 from .remote_launch import to_one_line
@@ -62,6 +63,12 @@ class IssuedHubToken:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(id={self.id!r})"
+
+
+def hub_at(info: JupyterConnectionInfo) -> JupyterConnectionInfo:
+    """Return the connection to the Hub of a page: its base URL is the path before ``/user/`` or ``/hub/``."""
+    path = info.base_url.partition("/user/")[0] + "/"
+    return replace(info, base_url=path.rpartition("/hub/")[0] if "/hub/" in path else path)
 
 
 def whoami(retry: RetryPolicy = DEFAULT_RETRY) -> Operation[str]:
@@ -190,10 +197,16 @@ class HubServerApi:
     def issue_token(
         self, lifetime_seconds: int, note: str, *, for_all_servers: bool = False
     ) -> Operation[IssuedHubToken]:
-        """Create a token of the user that is valid for this server, or all servers of the user, and nothing else."""
+        """Create a token of the user that is valid for this server, or all servers of the user, and nothing else.
+
+        It lives as long as the Hub allows, if that is less than `lifetime_seconds`.
+        """
         access = f"access:servers!user={self.user}" if for_all_servers else f"access:servers!server={self.full_name}"
         body = {"note": note, "expires_in": lifetime_seconds, "scopes": [access]}
         reply = yield from exchange(Request("POST", f"{self._user_path}/tokens", body), self.retry)
+        if reply.status == 400:  # the Hub refuses a longer life than its longest, which it gives where none is named
+            del body["expires_in"]
+            reply = yield from exchange(Request("POST", f"{self._user_path}/tokens", body), self.retry)
         if not reply.ok:
             error = self.refusal(reply, "make a token for the server", "tokens")
             if isinstance(error, MissingScope):

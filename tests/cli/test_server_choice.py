@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import subprocess
 import time
@@ -10,12 +11,15 @@ from typing import Any
 
 import pytest
 
+from jupyter_exec_ext import ExecClient, JupyterConnectionInfo
+from jupyter_exec_ext.errors import Unauthenticated
 from tests.cli.test_cli import command, jupyter_exec
 from tests.support import canaries
 from tests.support.binderhubs import BUILD, Events, StandInBinderHub, log, ready
 from tests.support.full import only_in_full
 from tests.support.hosts import clean_environment, running_host
 from tests.support.hubs import USER, HubHost
+from tests.support.waiting import wait_until
 
 CALLER = "cli-user"
 
@@ -28,6 +32,20 @@ def hub(hosts: Any) -> HubHost:
     return started
 
 
+def tokens_of_commands(hub: HubHost, user: str) -> list[str]:
+    """Return the ids of the Hub tokens that commands have left valid."""
+    tokens = hub.api("GET", f"/users/{user}/tokens")["api_tokens"]
+    return [token["id"] for token in tokens if token["note"] == "jupyter_exec_ext"]
+
+
+def is_refused(client: ExecClient) -> bool:
+    try:
+        client.info()
+    except Unauthenticated:
+        return True
+    return False
+
+
 def servers(hub: HubHost, user: str) -> dict[str, Any]:
     found: dict[str, Any] = hub.api("GET", f"/users/{user}")["servers"]
     return found
@@ -37,23 +55,49 @@ def servers(hub: HubHost, user: str) -> dict[str, Any]:
 def test_a_session_at_a_hub_outlives_the_commands_that_use_it(hub: HubHost, tmp_path: Path) -> None:
     """The server is started by the first one that needs it to last, and stopped by none that found it running."""
     token = {"env": {"JUPYTER_TOKEN": canaries.note(hub.token_of(CALLER))}}
-    started = jupyter_exec(tmp_path, "session", "start", "--hub", hub.hub_url, **token)
+    there = ["--hub", hub.hub_url]
+    started = jupyter_exec(tmp_path, "session", "start", *there, **token)
     assert started.returncode == 0, started.stderr
     session = started.stdout.strip()
     try:
         for code, output in (("x = 41", ""), ("print(x + 1)", "42\n")):
-            done = jupyter_exec(tmp_path, "run", "-c", code, "--session", session, "--hub", hub.hub_url, **token)
+            done = jupyter_exec(tmp_path, "run", "-c", code, "--session", session, *there, **token)
             assert (done.returncode, done.stdout) == (0, output), done.stderr
-        listed = jupyter_exec(tmp_path, "session", "list", "--hub", hub.hub_url, **token)
+        listed = jupyter_exec(tmp_path, "session", "list", *there, **token)
         assert session in listed.stdout
         assert servers(hub, CALLER)[""]["ready"]
-        checked = jupyter_exec(tmp_path, "doctor", "--verbose", "--hub", hub.hub_url, **token)
+        checked = jupyter_exec(tmp_path, "doctor", "--verbose", *there, **token)
         assert "exec/v1" in checked.stdout, checked.stderr
         assert servers(hub, CALLER)[""]["ready"]
+        # The Hub token that the session was made with is the only one that is left, and the session ends with it.
+        (kept,) = tokens_of_commands(hub, CALLER)
+        hub.api("DELETE", f"/users/{CALLER}/tokens/{kept}")
+        wait_until(lambda: session not in jupyter_exec(tmp_path, "session", "list", *there, **token).stdout)
     finally:
         hub.api("DELETE", f"/users/{CALLER}/server")
     for done in (started, listed, checked):
         assert token["env"]["JUPYTER_TOKEN"] not in done.stdout + done.stderr
+
+
+@only_in_full
+def test_a_token_from_a_hub_outlives_its_command_and_leaves_no_other(hub: HubHost, tmp_path: Path) -> None:
+    env = {"env": {"JUPYTER_TOKEN": canaries.note(hub.token_of(CALLER))}}
+    there = ["--hub", hub.hub_url]
+    try:
+        refused = jupyter_exec(tmp_path, "token", "create", "agent", "--policy", "none-such", *there, **env)
+        assert refused.returncode != 0
+        assert tokens_of_commands(hub, CALLER) == []
+        created = jupyter_exec(tmp_path, "token", "create", "agent", "--json", *there, **env)
+        assert created.returncode == 0, created.stderr
+        secret = canaries.note(json.loads(created.stdout)["token"])
+        (kept,) = tokens_of_commands(hub, CALLER)
+        server = JupyterConnectionInfo.from_url(f"{hub.hub_url.removesuffix('hub/')}user/{CALLER}/", secret)
+        with ExecClient(server) as agent:
+            assert agent.run("print(6 * 7)").text == "42"
+            hub.api("DELETE", f"/users/{CALLER}/tokens/{kept}")
+            wait_until(lambda: is_refused(agent))
+    finally:
+        hub.api("DELETE", f"/users/{CALLER}/server")
 
 
 @only_in_full

@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,7 @@ from jupyter_exec_ext.errors import (
     UnexpectedAnswer,
 )
 from jupyter_exec_ext.executors import LaunchProgress
-from jupyter_exec_ext.executors.hub import _hub_at
-from jupyter_exec_ext.executors.hub_api import HubServerApi
+from jupyter_exec_ext.executors.hub_api import HubServerApi, hub_at
 from jupyter_exec_ext.executors.remote_launch import server_at
 from tests.support import canaries
 from tests.support.bearers import UNPROTECTED
@@ -54,6 +54,8 @@ from tests.support.tcp_proxies import CuttingProxy
 LIGHT = Path(__file__).parents[1] / "hub" / "light_server.py"
 # The administrator's side: named servers, and a spawner that does what `user_options` ask for. What is asked of the Hub
 # alone is tested with users whose servers answer and are no Jupyter servers, which start in no time.
+# It lets tokens live for less than a server's is asked for by default.
+LONGEST_SECONDS = 3600
 RECIPE = f"""
 import asyncio
 import json
@@ -88,6 +90,7 @@ class Obliging(SimpleLocalProcessSpawner):
 c.JupyterHub.spawner_class = Obliging
 c.JupyterHub.allow_named_servers = True
 c.JupyterHub.concurrent_spawn_limit = 3
+c.JupyterHub.token_expires_in_max_seconds = {LONGEST_SECONDS}
 c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0.1, "slow_stop_timeout": 0.1}}
 """
 
@@ -234,6 +237,22 @@ def test_started_server_can_be_left_running(hub: HubHost) -> None:
     assert servers(hub, "light-eve")[""]["ready"]
     assert "jupyter_exec_ext" not in tokens(hub, "light-eve")
     stop_behind_its_back(hub, "light-eve")
+
+
+def test_token_can_be_left_valid_and_lives_as_long_as_the_hub_allows(hub: HubHost) -> None:
+    with JupyterHubServer(hub.hub_url, token_of(hub, "light-ida")) as server:
+        key = key_of(server)
+        server.keep_token()
+    answer = requests.get(f"{hub.hub_url}api/user", headers={"Authorization": f"token {key}"}, timeout=30)
+    (left,) = [
+        token
+        for token in hub.api("GET", "/users/light-ida/tokens")["api_tokens"]
+        if token["note"] == "jupyter_exec_ext"
+    ]
+    assert answer.json()["token_id"] == left["id"]
+    lifetime = datetime.fromisoformat(left["expires_at"]) - datetime.fromisoformat(left["created"])
+    assert lifetime == pytest.approx(timedelta(seconds=LONGEST_SECONDS), abs=timedelta(seconds=5))
+    hub.revoke_token("light-ida", key)
 
 
 def test_server_restarted_by_another_client_is_not_stopped(hub: HubHost) -> None:
@@ -450,7 +469,7 @@ def test_a_token_that_would_live_too_long_for_the_hub_is_named(tmp_path: Path) -
     ],
 )
 def test_hub_address_is_found_from_any_page(url: str, base_url: str) -> None:
-    assert _hub_at(JupyterConnectionInfo.from_url(url)).base_url == base_url
+    assert hub_at(JupyterConnectionInfo.from_url(url)).base_url == base_url
 
 
 def test_a_server_on_a_host_of_its_own_is_found_there_and_never_without_https() -> None:
