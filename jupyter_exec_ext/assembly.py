@@ -23,7 +23,7 @@ from .engine.kernels.process_limits import (
     raise_descriptor_limit,
 )
 from .engine.kernels.provisioners import sweep
-from .isolation.network.egress_proxy import EgressProxy
+from .isolation.network.proxy_supervisor import ProxySupervisor
 from .store.store import ExecStore
 from .system.marked_processes import kill_marked
 from .system.protected_paths import protect_path
@@ -107,7 +107,7 @@ def build_engine(host: ManagerKernelHost, *, events: EventLogger | None = None, 
         steps.run("remove the connection files of earlier kernels", partial(host.forget_files, kernels))
     steps.run("clear away what earlier isolated kernels left", sweep)
     steps.run("end what earlier servers had left running", store.recover)
-    engine = ExecEngine(host, store, make_proxy=EgressProxy, **options)
+    engine = ExecEngine(host, store, make_proxy=ProxySupervisor, **options)
     if engine.policy_file:
         protect_path(engine.policy_file)
     _lower_max_sessions(engine)

@@ -64,7 +64,7 @@ _MASKED = (
     (re.compile(r">\[?\d+(?:\.\d+)? m?s<"), ">TIME<"),
     (re.compile(r"(timed out) \d+(?:\.\d+)? m?s"), r"\1 TIME"),
 )
-# The panel's words, as in labextension/src/panel/words.ts, for the states that occur here.
+# The panel's words, as in labextension/src/words.ts, for the states that occur here.
 _EXECUTION_WORDS = {
     ExecutionState.OK: "",
     ExecutionState.RUNNING: "running",

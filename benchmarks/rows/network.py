@@ -18,9 +18,9 @@ from typing import Any
 
 import psutil
 
+from jupyter_exec_ext.isolation.network.access_decision import NetworkAccess, RuleSet
 from jupyter_exec_ext.isolation.network.control_messages import ProxySettings
-from jupyter_exec_ext.isolation.network.egress_proxy import EgressProxy
-from jupyter_exec_ext.isolation.network.network_access import NetworkAccess, RuleSet
+from jupyter_exec_ext.isolation.network.proxy_supervisor import ProxySupervisor
 from jupyter_exec_ext.isolation.network.rules import parse_rules
 
 from ..bench import Bench
@@ -167,11 +167,11 @@ def _event_loop() -> Iterator[Callable[[Coroutine[Any, Any, Any]], Any]]:
         loop.close()
 
 
-async def _make_proxy(settings: ProxySettings) -> EgressProxy:
-    return EgressProxy(settings, lambda request: None)
+async def _make_proxy(settings: ProxySettings) -> ProxySupervisor:
+    return ProxySupervisor(settings, lambda request: None)
 
 
-async def _open(proxy: EgressProxy, session_id: str, *rules: str) -> int:
+async def _open(proxy: ProxySupervisor, session_id: str, *rules: str) -> int:
     """Open a session, and return the port of its proxy."""
     with socket.create_server(("127.0.0.1", 0), backlog=128) as listener:
         await proxy.open(session_id, listener, NetworkAccess((RuleSet("benchmark", parse_rules(rules)),)))

@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from .own_files import read_own_text
+from .trusted_files import read_own_text
 
 # First segments of the paths of front ends and APIs; the segments before are the server's base URL.
 _FRONT_ENDS = frozenset({"lab", "tree", "notebooks", "edit", "terminals", "doc", "consoles", "api", "exec", "login"})

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from .local_files import write_whole_file
-from .own_files import WritableByOthersError, read_own_text
 from .server_connection import JupyterConnectionInfo
+from .trusted_files import WritableByOthersError, read_own_text
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -39,6 +40,11 @@ class ExecError(Exception):
         self.retry_after_seconds = retry_after_seconds
         self.request_id = request_id
         self.limit = limit
+
+    @property
+    def retry_after_header(self) -> str | None:
+        """Value of the ``Retry-After`` header: whole seconds, and never less than is needed; None without a time."""
+        return None if self.retry_after_seconds is None else str(max(1, math.ceil(self.retry_after_seconds)))
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()

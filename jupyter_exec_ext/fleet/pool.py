@@ -1,4 +1,4 @@
-"""Pool: puts the parts of `fleet` together, and runs them until it is stopped. `service` has its routes."""
+"""Pool: puts the parts of `fleet` together, and runs them until it is stopped. `pool_web_app` has its routes."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from .issued_tokens import IssuedTokens
 from .metrics import PoolMetrics
 from .pool_server import Server
 from .pool_settings import ExecPool
+from .pool_web_app import PoolWebApp
 from .router import NothingSent, Router
 from .searches import Searches
 from .server_checks import check_servers
@@ -32,7 +33,6 @@ from .server_lookup import ServerLookup, server_in
 from .server_requests import ServerRequests
 from .server_tokens import LIFE_SECONDS, ServerTokens
 from .server_watch import PROBE_SECONDS
-from .service import PoolService
 from .sessions import SessionRequests
 from .token_requests import TokenRequests
 
@@ -123,7 +123,7 @@ class Pool:
         sessions = SessionRequests(settings, keeper, tokens, lookup, router, watch, metrics)
         others = AcaAndMcpRequests(keeper, tokens, lookup, router, sessions)
         token_requests = TokenRequests(issued, requests, tokens, sessions, log)
-        service = PoolService(
+        service = PoolWebApp(
             keeper,
             tokens,
             sessions,

@@ -10,6 +10,7 @@ from typing import Any
 from ..errors import ExecError, NoServerStarted, NotFound, PoolFull, Unavailable
 from . import server_watch
 from .fleet import Fleet, FleetServer
+from .place_queue import PlaceQueue
 from .placement import (
     choose,
     is_personal_server,
@@ -22,7 +23,6 @@ from .pool_server import Reservation, Server, ServerState
 from .pool_settings import ExecPool
 from .server_requests import ServerRequests
 from .server_watch import ServerWatch, pause
-from .waiting import WaitingQueue
 
 _STARTS_UNTIL_PAUSE = 3
 START_PAUSE_SECONDS = 60.0
@@ -70,7 +70,7 @@ class Keeper:
         self.servers: dict[str, Server] = {}
         self.is_ready = asyncio.Event()
         self.failed_starts = self.lost_servers = 0
-        self._waiting = WaitingQueue()
+        self._waiting = PlaceQueue()
         self._hub_problem = "it has not been asked yet"
         self._failures_in_row = 0
         self._last_failure = ""

@@ -30,7 +30,7 @@ from ..errors import ExecError, InvalidRequest
 from ..models import Execution, ExecutionRequest, ExecutionState, StateEvent, StreamEvent, model_content
 from ..protocol.records_json import bare_to_json
 from ..protocol.strict_json import is_encodable
-from .caller_times import choose_shortest
+from .caller_time_limits import choose_shortest
 from .output_truncation import truncate_outputs
 from .questions import Question, answer_question, can_ask, wait_for_question
 from .resource_uris import file_uri

@@ -13,7 +13,7 @@ from typing import Any
 from ..auth.caller import Caller
 from ..engine.engine import ExecEngine
 from ..errors import InvalidRequest, PolicyLimitReached
-from .caller_times import renewal_seconds_of
+from .caller_time_limits import renewal_seconds_of
 
 #: Header that names the lease of a request's client, and how many seconds it lasts without another request.
 LEASE_HEADER = "Jupyter-Exec-Lease"

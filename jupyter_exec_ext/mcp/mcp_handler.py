@@ -19,7 +19,7 @@ from ..protocol.sse import MEDIA_TYPE
 from ..server.base_handler import ExecHandler, Services
 from ..server.gate import Access, check_access
 from ..server.streaming import StreamingHandler
-from .caller_times import renewal_seconds_of
+from .caller_time_limits import renewal_seconds_of
 from .endpoint import McpEndpoint
 from .leases import LEASE_HEADER, Lease
 

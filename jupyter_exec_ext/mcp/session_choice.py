@@ -16,7 +16,7 @@ from ..engine.engine import ExecEngine
 from ..errors import InvalidRequest, LimitReached, PolicyLimitReached, SessionNotFound, TooManyKernels, TooManySessions
 from ..models import Session, SessionRequest, SessionState
 from ..server.rights import CREATE_SESSION
-from .caller_times import idle_seconds_of
+from .caller_time_limits import idle_seconds_of
 from .handshake_sessions import HandshakeSession
 from .tool_call import ToolCall
 

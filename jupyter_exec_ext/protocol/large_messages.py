@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..models.plain_text import strip_ansi
-from .json_pieces import PIECE_BYTES, Buffer, KeepUpTo, LeftOut, Take, TooComplexError, loads_in_pieces
 from .kernel_messages import FrameCodec, KernelMessage
+from .large_json_parser import PIECE_BYTES, Buffer, KeepUpTo, LeftOut, Take, TooComplexError, loads_in_pieces
 from .large_values import dump_in_pieces
 from .strict_json import utf8_size
 

@@ -1,6 +1,6 @@
 """Large values in pieces, which never hold the interpreter lock for long: as JSON, and as files of a spool.
 
-`json_pieces` reads such JSON. A file holds a picture itself, text in UTF-8, and any other value as JSON, while
+`large_json_parser` reads such JSON. A file holds a picture itself, text in UTF-8, and any other value as JSON, while
 notebooks hold pictures in base64.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from ..models import DisplayEvent, EndEvent, Execution, OutputEvent, ResultEvent, StreamEvent
 from ..models.mime_bundles import is_base64
-from .json_pieces import LeftOut
+from .large_json_parser import LeftOut
 from .strict_json import dumps, only_escaped, to_bytes
 
 # From here on a record or event is worth a worker thread.

@@ -29,7 +29,7 @@ from ..models import (
     Truncation,
     UnresponsiveEvent,
 )
-from .json_pieces import LeftOut
+from .large_json_parser import LeftOut
 from .output_sizes import (
     LATE_BYTES,
     LINE_BYTES,

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..models import DisplayEvent, ErrorEvent, InputRequestEvent, JSONObject, OutputEvent, ResultEvent, StreamEvent
-from .json_pieces import LeftOut
+from .large_json_parser import LeftOut
 from .output_joining import truncation_marker
 from .strict_json import dumps, encoded_size, parsed_bytes, utf8_size
 

@@ -237,8 +237,8 @@ class ExecHandler(BodyHandler):
             self.set_header("Connection", "close")
         if error.status == 401:
             self.set_header("WWW-Authenticate", self.challenge())
-        if error.retry_after_seconds is not None:
-            self.set_header("Retry-After", str(max(1, round(error.retry_after_seconds))))
+        if error.retry_after_header is not None:
+            self.set_header("Retry-After", error.retry_after_header)
         if isinstance(error, MethodNotAllowed):
             self.set_header("Allow", ", ".join(sorted(self._access)))
         self.record_if_denied(_refusal_behind(error))

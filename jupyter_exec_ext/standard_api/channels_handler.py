@@ -12,11 +12,11 @@ from ..auth.rate_limiter import RateLimiter
 from ..errors import ExecError, InvalidRequest, XSRFCheckFailed
 from ..protocol.kernel_messages import WEBSOCKET_PROTOCOL
 from ..server.gate import Access, check_access
-from .client_connection import Disconnected
 from .client_registry import ClientKey
+from .connection_interface import Disconnected
 from .kernel_handlers import StandardHandler
 from .outgoing_messages import OutgoingMessage
-from .remote_client import RemoteClient
+from .reconnectable_client import ReconnectableClient
 from .tokens_outside_header import TOKEN_PROTOCOL
 
 _MAX_NAME_CHARACTERS = 128
@@ -37,7 +37,7 @@ _MAX_REASON_BYTES = 120
 class ChannelsHandler(StandardHandler, WebSocketHandler):
     """Handler of ``/api/kernels/{kernel_id}/channels``."""
 
-    _client: RemoteClient | None = None
+    _client: ReconnectableClient | None = None
     _is_v1 = False
     _key: ClientKey
     _messages: RateLimiter

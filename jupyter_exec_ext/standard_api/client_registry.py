@@ -11,9 +11,9 @@ from ..auth.caller import Caller
 from ..engine.engine import ExecEngine
 from ..errors import TooManySessions
 from ..protocol.records_json import utc_timestamp
-from .client_connection import Connection
+from .connection_interface import Connection
 from .creation_locks import CreationLocks
-from .remote_client import RemoteClient
+from .reconnectable_client import ReconnectableClient
 
 #: Grace period in which a disconnected client can reconnect and receive the messages that it missed.
 RECONNECT_GRACE_SECONDS = 60.0
@@ -65,7 +65,7 @@ class ClientRegistry:
         self.allow_token_in_url = allow_token_in_url
         self.started_at = utc_timestamp(time.time())
         self.creation_locks = CreationLocks()
-        self._clients: dict[ClientKey, RemoteClient] = {}
+        self._clients: dict[ClientKey, ReconnectableClient] = {}
         self._connections: dict[ClientKey, Connection] = {}
         self._timers: dict[ClientKey, asyncio.TimerHandle] = {}
         self._connected = Counter[str]()  # by session
@@ -85,7 +85,7 @@ class ClientRegistry:
         """
         return self._connected[session_id]
 
-    async def connect(self, key: ClientKey, caller: Caller, connection: Connection) -> RemoteClient:
+    async def connect(self, key: ClientKey, caller: Caller, connection: Connection) -> ReconnectableClient:
         """Register a connection, and return its client.
 
         Parameters
@@ -99,7 +99,7 @@ class ClientRegistry:
 
         Returns
         -------
-        RemoteClient
+        ReconnectableClient
             The disconnected client with this key if there is one, and otherwise a new client.
 
         Raises
@@ -115,7 +115,7 @@ class ClientRegistry:
             earlier, client = client, None
         if client is None:
             self._check_limits(caller)
-            client = self._clients[key] = RemoteClient(self._engine, caller, key.session_id)
+            client = self._clients[key] = ReconnectableClient(self._engine, caller, key.session_id)
             if earlier is not None:
                 client.adopt_executions(earlier)
         self._stop_timer(key)

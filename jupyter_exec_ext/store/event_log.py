@@ -21,9 +21,9 @@ from ..errors import StorageFull
 from ..models import EndEvent, OutputEvent
 from ..protocol.large_values import event_is_large
 from ..protocol.records_json import utc_timestamp
-from .evictor import GrowingFiles
+from .eviction_schedule import GrowingFiles
 from .log_file import LogFile, LogLines, is_long, line_of
-from .storage_account import size_on_disk
+from .stored_bytes import size_on_disk
 
 # The most that a crash loses of what no reader has received. Until then the log may still become a part of the row.
 _WRITE_BEHIND_SECONDS = 0.5

@@ -22,7 +22,7 @@ from .audit_trail import AuditLog
 from .database import Database
 from .log_file import LogLines, LogText
 from .migrations import IS_OF_FRESH_SESSION
-from .storage_account import BLOCK_BYTES, ROW_BYTES, size_on_disk
+from .stored_bytes import BLOCK_BYTES, ROW_BYTES, size_on_disk
 
 
 class ExecutionTrail:

@@ -20,7 +20,7 @@ from ..protocol.strict_json import dump_bytes, loads_strict
 from .database import Database
 from .database_writer import Writer
 from .event_log import DurableLog, LogLine, StoredLog
-from .evictor import Evictor, GrowingFiles
+from .eviction_schedule import EvictionSchedule, GrowingFiles
 from .execution_rows import (
     ExecutionTrail,
     complete_row,
@@ -59,7 +59,7 @@ class ExecutionRepository:
         The directory of the log files, one directory for each session.
     server : str
         The id of this server.
-    evictor : Evictor
+    eviction : EvictionSchedule
         Keeps the store within its bounds.
     max_spool_bytes : int
         How much of the output beyond an execution's output cap is kept; 0 for nothing.
@@ -74,7 +74,7 @@ class ExecutionRepository:
         writer: Writer,
         logs: Path,
         server: str,
-        evictor: Evictor,
+        eviction: EvictionSchedule,
         max_spool_bytes: int,
         trail: ExecutionTrail,
         index: SearchIndex,
@@ -82,7 +82,7 @@ class ExecutionRepository:
         self._writer = writer
         self._logs = logs
         self._server = server
-        self._evictor = evictor
+        self._eviction = eviction
         self._max_spool_bytes = max_spool_bytes
         self._trail = trail
         self._index = index
@@ -121,7 +121,7 @@ class ExecutionRepository:
             earlier = None if key is None else row_of_key(db, execution.session_id, owner, key)
             if earlier is None:
                 self._writer.require_reserve()
-                self._evictor.require_room(owner)
+                self._eviction.require_room(owner)
                 self._insert(db, execution, owner, key)
                 self._trail.record_accepted(db, execution, sender or owner)
             return earlier
@@ -129,12 +129,12 @@ class ExecutionRepository:
         earlier = await self._writer.run(job, write=True)
         if earlier is not None:
             return await asyncio.to_thread(self._stored, earlier)
-        if self._evictor.account.needs_eviction(owner):
-            self._evictor.evict_soon()
+        if self._eviction.account.needs_eviction(owner):
+            self._eviction.evict_soon()
         # Not waited for, so that the code goes to the kernel while the disk works.
         self._writer.sync_soon()
         file = LogFile(log_path(self._logs, execution.session_id, execution.id))
-        return DurableLog(file, self._writer.thread, self._report, GrowingFiles(self._evictor, execution.id, owner))
+        return DurableLog(file, self._writer.thread, self._report, GrowingFiles(self._eviction, execution.id, owner))
 
     async def find(self, session_id: str, owner: str, key: IdempotencyKey) -> StoredExecution | None:
         """Return the execution that was accepted with `key`, if there is one."""
@@ -153,11 +153,11 @@ class ExecutionRepository:
         """Return the spool for the output beyond the cap; None if the store keeps none."""
         if self._max_spool_bytes <= 0:
             return None
-        share = self._evictor.account.least_share_of(owner)
+        share = self._eviction.account.least_share_of(owner)
         # At most half of a share: one spool must not evict all other records of its owner.
         max_bytes = self._max_spool_bytes if share is None else min(self._max_spool_bytes, share // 2)
         directory = spool_path(self._logs, execution.session_id, execution.id)
-        return FileSpool(directory, max_bytes, self._spool_thread, GrowingFiles(self._evictor, execution.id, owner))
+        return FileSpool(directory, max_bytes, self._spool_thread, GrowingFiles(self._eviction, execution.id, owner))
 
     def when_few_wait(self, callback: Callable[[], None]) -> None:
         """Call `callback` now or, if much waits to be spooled, once there is less."""
@@ -195,9 +195,9 @@ class ExecutionRepository:
             self._writer.retry_soon(loop)
         # After the syncs: a power failure must not take back an end that readers have seen.
         log.publish_end(lines)
-        self._evictor.note_end()
-        if self._evictor.is_due(owner):
-            await loop.run_in_executor(None, self._evictor.evict_and_wait)
+        self._eviction.note_end()
+        if self._eviction.is_due(owner):
+            await loop.run_in_executor(None, self._eviction.evict_and_wait)
 
     def _finish(self, execution: Execution, owner: str, log: DurableLog) -> tuple[list[LogLine], bool]:
         """Write the rest of the log and the terminal row; return the last lines, and whether the log is a file."""
@@ -236,7 +236,7 @@ class ExecutionRepository:
         """Insert the row of an accepted execution; return False if it exists already."""
         row_bytes = insert_row(db, execution, owner, self._server, key)
         if row_bytes:
-            db.after_commit(partial(self._evictor.account.add_row, owner, row_bytes))
+            db.after_commit(partial(self._eviction.account.add_row, owner, row_bytes))
             db.after_commit(partial(self._index.note, [execution.id]))
         return row_bytes > 0
 
@@ -247,7 +247,7 @@ class ExecutionRepository:
             self._trail.record_accepted(db, execution, owner)
             size = complete_row(db, execution, owner, log, self._trail)
         if size is not None:
-            settle = partial(self._evictor.account.settle, execution.id, owner)
+            settle = partial(self._eviction.account.settle, execution.id, owner)
             db.after_commit(partial(settle, row_bytes=size.added_row_bytes, file_bytes=size.file_bytes))
             db.after_commit(partial(self._index.note, [execution.id]))
 

@@ -2,7 +2,7 @@
 
 The index has a file and a thread of its own: it takes no time of the store's writer, and its faults are none of the
 store's. Each start compares it with the store, range by range, and corrects what differs. Executions of an earlier
-version are added so. `search_text` has what is found, and `search_database` the index itself.
+version are added so. `searchable_text` has what is found, and `search_database` the index itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..models import FoundExecution
 from ..protocol.strict_json import dumps
 from .database import is_corruption
 from .search_database import Entry, SearchDatabase, why_not_searchable
-from .search_text import NAMES, WITH_NAMES, folded, found_in, searchable_text
+from .searchable_text import NAMES, WITH_NAMES, folded, found_in, searchable_text
 from .store_health import StoreHealth
 from .token_store import DatabaseReader
 

@@ -14,8 +14,8 @@ from ..protocol.strict_json import dump_bytes, loads_strict
 from .audit_trail import AuditLog
 from .database import Database
 from .database_writer import Writer
-from .evictor import Evictor
-from .storage_account import ROW_BYTES
+from .eviction_schedule import EvictionSchedule
+from .stored_bytes import ROW_BYTES
 
 
 class SessionRepository:
@@ -29,13 +29,13 @@ class SessionRepository:
         The id of this server.
     audit : AuditLog
         Gets what happens to sessions.
-    evictor : Evictor
+    eviction : EvictionSchedule
         Keeps the store within its bounds.
     """
 
-    def __init__(self, writer: Writer, server: str, audit: AuditLog, evictor: Evictor) -> None:
+    def __init__(self, writer: Writer, server: str, audit: AuditLog, eviction: EvictionSchedule) -> None:
         self._writer = writer
-        self._evictor = evictor
+        self._eviction = eviction
         self._server = server
         self._audit = audit
 
@@ -50,13 +50,13 @@ class SessionRepository:
 
         def job(db: Database) -> None:
             self._writer.require_reserve()
-            self._evictor.require_room(session.owner)
+            self._eviction.require_room(session.owner)
             size_bytes = put_session(db, session, self._server, self._audit)
-            db.after_commit(partial(self._evictor.account.add_row, session.owner, size_bytes))
+            db.after_commit(partial(self._eviction.account.add_row, session.owner, size_bytes))
 
         await self._writer.run(job, write=True)
-        if self._evictor.account.needs_eviction(session.owner):
-            self._evictor.evict_soon()
+        if self._eviction.account.needs_eviction(session.owner):
+            self._eviction.evict_soon()
 
     async def save(self, session: Session) -> None:
         """Replace a record, now or as soon as the storage permits."""

@@ -23,7 +23,7 @@ from typing import Any
 
 from ..protocol.output_overflow import SpooledFile
 from ..system.regular_file import open_regular_file
-from .evictor import GrowingFiles
+from .eviction_schedule import GrowingFiles
 from .log_file import blocks, open_to_write, sync_file
 
 _WRITE_BEHIND_SECONDS = 0.02

@@ -19,12 +19,12 @@ from .accepted_executions import AcceptedExecutions
 from .audit_table import DATABASE
 from .audit_trail import AuditLog
 from .database_writer import DiskReserve, Writer
-from .evictor import Evictor
+from .eviction import Retention
+from .eviction_schedule import EvictionSchedule
 from .execution_rows import ExecutionTrail
 from .execution_store import ExecutionRepository
 from .grant_store import GrantRepository
 from .recovery import ServerInstance, left_behind, recover
-from .retention import Retention
 from .search_index import SearchIndex
 from .secret_store import SecretRepository
 from .session_store import SessionRepository
@@ -105,9 +105,9 @@ class ExecStore(LoggingConfigurable):
             undo.pop_all()
         retention = Retention(self.max_age_seconds, self.max_bytes)
         self.audit = AuditLog(self._writer, self.max_audit_age_seconds, self.log)
-        self._evictor = Evictor(self._writer, self.logs, self._instance.id, retention, self.audit)
+        self._eviction = EvictionSchedule(self._writer, self.logs, self._instance.id, retention, self.audit)
         self._trail = ExecutionTrail(self.audit, self.audit_code)
-        self.sessions = SessionRepository(self._writer, self._instance.id, self.audit, self._evictor)
+        self.sessions = SessionRepository(self._writer, self._instance.id, self.audit, self._eviction)
         self._reader = DatabaseReader(directory / DATABASE, self.health)
         self.tokens = TokenRepository(self._writer, self._reader)
         self.grants = GrantRepository(self._writer, self._instance.id)
@@ -116,9 +116,9 @@ class ExecStore(LoggingConfigurable):
         max_spool_bytes = min(self.max_spool_bytes, self.max_bytes // 2)  # one spool must not evict all other records
         # It has a reader of its own, since a connection is for one thread at a time.
         self._index = SearchIndex(directory, self.logs, DatabaseReader(directory / DATABASE, self.health), self.health)
-        self._evictor.on_removed = self._index.note
+        self._eviction.on_removed = self._index.note
         self.executions = ExecutionRepository(
-            self._writer, self.logs, self._instance.id, self._evictor, max_spool_bytes, self._trail, self._index
+            self._writer, self.logs, self._instance.id, self._eviction, max_spool_bytes, self._trail, self._index
         )
 
     def left_behind(self) -> list[Session]:
@@ -149,7 +149,7 @@ class ExecStore(LoggingConfigurable):
 
     def on_forget(self, callback: Callable[[Sequence[str]], None]) -> None:
         """Call `callback`, in the store's thread, with the ids of sessions of which no record is left."""
-        self._evictor.on_forget = callback
+        self._eviction.on_forget = callback
 
     def kept_free_at(self, path: Path) -> int:
         """Return the bytes that others must leave free on the disk that has `path`; 0 if the store is elsewhere.
@@ -162,11 +162,11 @@ class ExecStore(LoggingConfigurable):
 
     def set_shares(self, shares: Mapping[str, int | None]) -> None:
         """Set the shares of principals, with their descendants, in bytes; None for a tenth of `max_bytes`."""
-        self._evictor.account.set_shares(shares)
+        self._eviction.account.set_shares(shares)
 
     def full_share_of(self, principal: str) -> int | None:
         """Return the share of a principal in bytes if nothing more can be stored within it; None if there is room."""
-        account = self._evictor.account
+        account = self._eviction.account
         return account.share_of(principal) if principal in account.full else None
 
     def trouble(self) -> str | None:

@@ -10,7 +10,7 @@ import { attempt } from './commands/context';
 import { CommandIDs } from './commands/ids';
 import { botIcon } from './icons';
 import { groups, NO_FILTER } from './model/view';
-import { isolationWords, ownerName, sessionName, standingWords } from './panel/words';
+import { isolationWords, ownerName, sessionName, standingWords } from './words';
 import type { IExecModel } from './tokens';
 
 export class RunningAgents implements IRunningSessions.IManager {

@@ -10,7 +10,7 @@ import { CommandIDs } from './commands/ids';
 import { botIcon } from './icons';
 import { isShared, sharing, tokenOf } from './model/sharing';
 import { IconButton } from './panel/button';
-import { headline, ownerName } from './panel/words';
+import { headline, ownerName } from './words';
 import { oneLine } from './safety/text';
 import type { IExecModel } from './tokens';
 

@@ -5,8 +5,14 @@ import { askLimits } from '../src/access/ask';
 import { createToken, revokeToken, rotateToken } from '../src/access/calls';
 import { ordered, USUAL } from '../src/access/scopes';
 import { missing, python, shell, snippets } from '../src/access/snippets';
-import { activeBelow, tokenState, tree } from '../src/access/tree';
-import { leftWords, lifetimesSeconds, lifetimeWords, policyWords, usualLifetime } from '../src/access/words';
+import { activeBelow, tokenState, tree } from '../src/access/tokenTree';
+import {
+  leftWords,
+  lifetimesSeconds,
+  lifetimeWords,
+  policyWords,
+  usualLifetime
+} from '../src/access/tokenWords';
 import { FakeServer, json, token } from './helpers';
 
 const trans = nullTranslator.load('jupyter_exec_ext');

@@ -11,7 +11,7 @@ import { isEdited, kindsOf, NO_ENTRIES, synced, withEntry } from '../src/approva
 import { notifyOfWaiting } from '../src/approvals/notifier';
 import { ApprovalQueue } from '../src/approvals/queue';
 import { seenCode } from '../src/approvals/seen';
-import { goneWords, leftWords, ruleWords } from '../src/approvals/words';
+import { goneWords, leftWords, ruleWords } from '../src/approvals/approvalWords';
 import { ExecModel } from '../src/model/model';
 import { execution, FakeServer, FakeStream, INFO, json, session, token, until } from './helpers';
 

@@ -4,7 +4,7 @@ import { Widget } from '@lumino/widgets';
 import * as React from 'react';
 import { describe, expect, it } from 'vitest';
 
-import { wantedAnswer } from '../src/panel/wanted';
+import { wantedAnswer } from '../src/panel/pendingFocus';
 import { InputForm } from '../src/panel/input';
 import { type IServices, ServicesContext } from '../src/panel/services';
 import { until } from './helpers';

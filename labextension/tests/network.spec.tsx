@@ -10,7 +10,7 @@ import type { ICommandContext } from '../src/commands/context';
 import { addNetworkCommand } from '../src/commands/network';
 import { Network } from '../src/panel/network';
 import { type IServices, ServicesContext } from '../src/panel/services';
-import { requestName, requestWords } from '../src/panel/words';
+import { requestName, requestWords } from '../src/words';
 import { session, until } from './helpers';
 
 const trans = nullTranslator.load('jupyter_exec_ext');

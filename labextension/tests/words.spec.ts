@@ -19,7 +19,7 @@ import {
   sessionName,
   sizeWords,
   standingWords
-} from '../src/panel/words';
+} from '../src/words';
 import { execution, INFO, session, token } from './helpers';
 
 const trans = nullTranslator.load('jupyter_exec_ext');

@@ -420,7 +420,7 @@ async def test_accounts_take_turns_when_the_pool_is_full() -> None:
 
 
 async def test_requests_that_wait_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.fleet.waiting._MAX_WAITING_PER_ACCOUNT", 2)
+    monkeypatch.setattr("jupyter_exec_ext.fleet.place_queue._MAX_WAITING_PER_ACCOUNT", 2)
     fleet = SimulatedFleet()
     fleet.can_start.clear()
     async with running_keeper(fleet) as keeper:

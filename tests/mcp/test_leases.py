@@ -12,7 +12,7 @@ from jupyter_exec_ext.auth.caller import Bound, Caller
 from jupyter_exec_ext.auth.policy import Policy
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.errors import InvalidRequest, PolicyLimitReached
-from jupyter_exec_ext.mcp import caller_times
+from jupyter_exec_ext.mcp import caller_time_limits
 from jupyter_exec_ext.mcp import leases as leases_module
 from jupyter_exec_ext.mcp.leases import LEASE_HEADER, Leases
 from tests.mcp.places import Hosts, place_of
@@ -68,7 +68,7 @@ async def test_renewed_lease_forgets_sessions_that_have_ended(leases: Leases) ->
 async def test_sessions_of_a_lease_are_renewed_within_the_idle_time_of_a_policy(
     leases: Leases, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(caller_times, "_SHORTEST_INTERVAL_SECONDS", 0.0)
+    monkeypatch.setattr(caller_time_limits, "_SHORTEST_INTERVAL_SECONDS", 0.0)
     leases.renew(Caller("owner", bounds=(Bound("owner", Policy(max_idle_seconds=0.03)),)), HEADER).sessions += ["ses_1"]
     for _ in range(2):
         sessions.renewed = []

@@ -26,8 +26,8 @@ from jupyter_exec_ext.models import (
     TruncatedEvent,
     UnresponsiveEvent,
 )
-from jupyter_exec_ext.protocol.json_pieces import LeftOut
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage
+from jupyter_exec_ext.protocol.large_json_parser import LeftOut
 from jupyter_exec_ext.protocol.message_translation import RunTranslator
 from jupyter_exec_ext.protocol.output_cap import OutputLimiter
 from jupyter_exec_ext.protocol.output_joining import OutputFold, finished_record

@@ -18,10 +18,10 @@ from jupyter_exec_ext.errors import StorageFull
 from jupyter_exec_ext.models import Execution, Session, SessionState, SpooledOutput, StreamEvent, Truncation
 from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.event_log import DurableLog
-from jupyter_exec_ext.store.retention import MAX_REMOVED
+from jupyter_exec_ext.store.eviction import MAX_REMOVED
 from jupyter_exec_ext.store.spool import FileSpool
-from jupyter_exec_ext.store.storage_account import StorageAccount, StoredTotals, entitlements, lineage_of, size_on_disk
 from jupyter_exec_ext.store.store import ExecStore
+from jupyter_exec_ext.store.stored_bytes import StoredBytes, StoredTotals, entitlements, lineage_of, size_on_disk
 
 from .test_execution_store import NOW, QUEUED, finished
 
@@ -186,11 +186,11 @@ async def test_counted_sizes_are_the_true_ones_after_reopening(tmp_path: Path) -
         await fill(store, turn)
     running = await accept(store, "running", A)
     await write(running, 50_000)
-    counted = store._evictor.account.total
+    counted = store._eviction.account.total
     assert abs(counted - await in_use(store)) < 100_000  # what has no row is estimated
     other = open_store(tmp_path)  # of another server, which sees the first one's running log on disk
-    assert abs(other._evictor.account.total - await in_use(store)) < 20_000
-    assert other._evictor.account.used(A) >= 50_000
+    assert abs(other._eviction.account.total - await in_use(store)) < 20_000
+    assert other._eviction.account.used(A) >= 50_000
     other.close()
     await store.executions.finish(record_of("running", A), A, running)
     store.close()
@@ -281,7 +281,7 @@ async def test_token_beyond_its_share_loses_its_own_oldest(store: ExecStore, siz
         await run_once(store, f"o_{number}", OWNER, size=9_000)
     for number in range(3 * SHARE // (size + 3000)):
         await run_once(store, f"a_{number}", A, size)
-    assert store._evictor.account.used(A) <= SHARE
+    assert store._eviction.account.used(A) <= SHARE
     kept = await names_of(store, A)
     last = 3 * SHARE // (size + 3000)
     assert kept == [f"a_{number}" for number in range(last - len(kept), last)]
@@ -294,7 +294,7 @@ async def test_share_counts_all_tokens_below(store: ExecStore) -> None:
     await run_once(store, "b", B, 50_000)
     for number in range(40):
         await run_once(store, f"exe_{number}", f"{A}/child{number % 3}", 50_000)
-    assert store._evictor.account.used(A) <= SHARE
+    assert store._eviction.account.used(A) <= SHARE
     assert await names_of(store, B) == ["b"]
 
 
@@ -304,7 +304,7 @@ async def test_child_with_a_share_of_its_own_keeps_to_it(store: ExecStore) -> No
     await run_once(store, "parent", A, 50_000)
     for number in range(20):
         await run_once(store, f"exe_{number}", child, 50_000)
-    assert store._evictor.account.used(child) <= 200_000
+    assert store._eviction.account.used(child) <= 200_000
     assert await names_of(store, A) == ["parent"]
 
 
@@ -320,7 +320,7 @@ async def test_running_logs_of_a_token_are_full_at_its_share_and_cost_nobody_els
         await write(log, 50_000)
         await settled(store)
     assert log.full
-    assert store._evictor.account.used(A) <= SHARE + 60_000
+    assert store._eviction.account.used(A) <= SHARE + 60_000
     assert store.full_share_of(A) == SHARE
     assert store.full_share_of(B) is None
     lost = len(before) - len(await names_of(store, OWNER))
@@ -367,7 +367,7 @@ async def test_many_tokens_fill_the_store_then_those_with_most_lose_first(store:
         for owner in large:
             await run_once(store, f"exe_{owner[6:]}_{number}", owner, 70_000)
     assert await in_use(store) <= MAX_BYTES
-    used = store._evictor.account.used
+    used = store._eviction.account.used
     assert all(used(owner) >= 100_000 for owner in [*small, OWNER])
     assert max(map(used, large)) - min(map(used, large)) <= 3 * 75_000
 
@@ -378,7 +378,7 @@ async def test_owner_alone_fills_the_store_and_a_tokens_records_stay(store: Exec
     for number in range(200):
         await run_once(store, f"o_{number}", OWNER, 100_000)
     assert await names_of(store, A) == [f"a_{number}" for number in range(5)]
-    assert store._evictor.account.used(OWNER) > MAX_BYTES // 2
+    assert store._eviction.account.used(OWNER) > MAX_BYTES // 2
 
 
 async def test_more_than_one_transaction_is_needed_then_all_of_it_goes(tmp_path: Path) -> None:
@@ -387,7 +387,7 @@ async def test_more_than_one_transaction_is_needed_then_all_of_it_goes(tmp_path:
         await run_once(store, f"a_{number}", A, 100)
     store.set_shares({A: 20_000})
     await run_once(store, "last", A, 100)
-    assert store._evictor.account.used(A) <= 20_000
+    assert store._eviction.account.used(A) <= 20_000
     assert (await names_of(store, A))[-1] == "last"
     store.close()
 
@@ -400,7 +400,7 @@ async def test_sessions_removed_by_a_retry_are_forgotten(store: ExecStore, monke
     monkeypatch.setattr("jupyter_exec_ext.store.database_writer.LOCK_WAIT_SECONDS", 0.0)
     with closing(sqlite3.connect(store.directory / "executions.db", isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
-        await asyncio.wrap_future(store._evictor.evict_soon())
+        await asyncio.wrap_future(store._eviction.evict_soon())
     assert forgotten == []
     await asyncio.get_running_loop().run_in_executor(store._writer.thread, store._writer._retry_all)
     assert await store.sessions.get("ses_1") is None
@@ -414,7 +414,7 @@ async def test_audit_trail_keeps_to_its_part_and_costs_nobody_a_record(store: Ex
         for number in range(1000):
             store.audit.record("file", "downloaded", B, "ses_1", path=f"{'x' * 300}{number}", size_bytes=1)
         await settled(store)
-        await asyncio.wrap_future(store._evictor.evict_soon())
+        await asyncio.wrap_future(store._eviction.evict_soon())
     trail = AuditReader(store.directory)
     with trail.snapshot() as (ends, lines):
         assert list(verify(lines, ends)) == []
@@ -437,7 +437,7 @@ def test_lineage_begins_with_the_top_level_token() -> None:
 
 def test_account_of_any_changes_is_their_sum() -> None:
     rng = random.Random(5)
-    account = StorageAccount(10**9)
+    account = StoredBytes(10**9)
     account.load(StoredTotals({A: 10, f"{A}/x": 5, OWNER: 7}, files=12, database=100))
     used = {A: 10, f"{A}/x": 5, OWNER: 7, B: 0}
     total = 112
@@ -460,7 +460,7 @@ def test_account_of_any_changes_is_their_sum() -> None:
 
 
 def test_entitlements_never_exceed_the_store() -> None:
-    account = StorageAccount(1000)
+    account = StoredBytes(1000)
     account.set_shares({"token:small": 10, "token:large": 900})
     roots = [OWNER, "token:small", "token:large", *(f"token:{number}" for number in range(30))]
     for count in range(1, len(roots) + 1):
@@ -470,8 +470,8 @@ def test_entitlements_never_exceed_the_store() -> None:
 
 
 def test_number_of_remembered_shares_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jupyter_exec_ext.store.storage_account._MAX_SHARES", 100)
-    account = StorageAccount(10**6)
+    monkeypatch.setattr("jupyter_exec_ext.store.stored_bytes._MAX_SHARES", 100)
+    account = StoredBytes(10**6)
     account.add_row("token:kept", 10)
     account.set_shares({"token:kept": 11})
     for number in range(1000):
@@ -485,15 +485,15 @@ async def test_store_of_an_earlier_version_is_measured(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     for number in range(10):
         await run_once(store, f"exe_{number}", A, 50_000)
-    size = store._evictor.account.used(A)
+    size = store._eviction.account.used(A)
     await store._writer.run(
         lambda db: db.execute("UPDATE executions SET row_bytes = NULL, file_bytes = NULL"), write=True
     )
     store.close()
     store = open_store(tmp_path)
-    assert abs(store._evictor.account.used(A) - size) < 0.1 * size
+    assert abs(store._eviction.account.used(A) - size) < 0.1 * size
     for number in range(10, 40):
         await run_once(store, f"exe_{number}", A, 50_000)
-    assert store._evictor.account.used(A) <= SHARE
+    assert store._eviction.account.used(A) <= SHARE
     assert len(list(store.logs.rglob("*.ndjson"))) == len(await names_of(store, A))
     store.close()

@@ -242,7 +242,7 @@ async def test_removed_executions_leave_nothing_in_the_index(tmp_path: Path, mon
     await store._writer.run(
         lambda db: db.execute("UPDATE executions SET finished_at = 1 WHERE id = 'exe_old'"), write=True
     )
-    await asyncio.to_thread(store._evictor.evict_and_wait)
+    await asyncio.to_thread(store._eviction.evict_and_wait)
     assert await found(store, "unmistakable") == []
     assert await found(store, "kept code") == ["exe_kept"]
     await found(store, "kept code")  # with nothing left to index, the step is the merge

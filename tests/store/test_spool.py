@@ -18,23 +18,23 @@ import pytest
 
 from jupyter_exec_ext.models import SpooledOutput, Truncation
 from jupyter_exec_ext.store import spool as module
-from jupyter_exec_ext.store.evictor import Evictor, GrowingFiles
+from jupyter_exec_ext.store.eviction_schedule import EvictionSchedule, GrowingFiles
 from jupyter_exec_ext.store.log_file import spool_path
 from jupyter_exec_ext.store.spool import FileSpool, SpoolThread, open_spooled
-from jupyter_exec_ext.store.storage_account import StorageAccount
 from jupyter_exec_ext.store.store import ExecStore
+from jupyter_exec_ext.store.stored_bytes import StoredBytes
 
 from .test_execution_store import QUEUED, accept, finished
 
 
-class RoomyEvictor:
-    """An evictor of a store that never exceeds its bound."""
+class RoomyStore:
+    """Evictions of a store that never exceeds its bound."""
 
-    account = StorageAccount(2**40)
+    account = StoredBytes(2**40)
 
 
 def unlimited() -> GrowingFiles:
-    return GrowingFiles(cast(Evictor, RoomyEvictor()), "exe_1", "owner")
+    return GrowingFiles(cast(EvictionSchedule, RoomyStore()), "exe_1", "owner")
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from jupyter_exec_ext.auth.token_format import TokenText, new_token
 from jupyter_exec_ext.errors import StoreUnavailable, TokenRevoked, TooManyTokens
 from jupyter_exec_ext.models import Grant, StoredToken, Token
 from jupyter_exec_ext.protocol.records_json import utc_timestamp
-from jupyter_exec_ext.store.retention import expire
+from jupyter_exec_ext.store.eviction import expire
 from jupyter_exec_ext.store.store import ExecStore
 
 

@@ -34,7 +34,7 @@ from .kernels_api import KernelsApi
 
 # A kernel that has just been started may take this long until it answers.
 _CONNECT_SECONDS = 60.0
-# A connection that was used within this time is not proven before code is sent, which saves a round trip.
+# A connection that was used within this time is not checked before code is sent, which saves a round trip.
 _TRUSTED_SECONDS = 20.0
 # A status that is sent before the server has subscribed to the kernel's output is lost, so the question is repeated.
 _PROBE_SECONDS = 2.0
@@ -84,7 +84,7 @@ class StandardConnection:
         self.language = ""
         self._session_id = uuid.uuid4().hex
         self._socket: Socket | None = None
-        self._proven = False
+        self._checked = False
         self._last_used = 0.0
         self.lost: StateLoss | None = None
         self.late_output = LateOutputBuffer()
@@ -98,10 +98,10 @@ class StandardConnection:
         """Take another session id than the parent's: a server cuts the older connection of a session id."""
         keep_for_parent(self._socket)  # closing it here would end the parent's reading
         self._session_id, self._socket = uuid.uuid4().hex, None
-        self._proven = False
+        self._checked = False
 
     def connect(self) -> Operation[None]:
-        """Open the WebSocket, if it is not open, and prove that requests and output both get through."""
+        """Open the WebSocket, if it is not open, and check that requests and output both get through."""
         failure: Failure | None = None
         for _ in range(2):  # the first time, it may have been cut while it was not used
             while self.restarts_under_way:
@@ -109,9 +109,9 @@ class StandardConnection:
             self.check_alive()
             if self._socket is None:
                 yield from self.open()
-            if self._proven and time.monotonic() - self._last_used < self._trusted_seconds:
+            if self._checked and time.monotonic() - self._last_used < self._trusted_seconds:
                 return
-            failure = yield from self._prove()
+            failure = yield from self._check()
             if failure is None:
                 return
             yield from self.disconnect()
@@ -127,7 +127,7 @@ class StandardConnection:
             path = f"api/kernels/{segment(self.kernel_id)}/channels?session_id={self._session_id}"
             socket: Socket | Failure = yield Connect(path, (WEBSOCKET_PROTOCOL,), _CONNECT_SECONDS)
             if isinstance(socket, Socket):
-                self._socket, self._proven = socket, False
+                self._socket, self._checked = socket, False
                 return
             failure = socket
             # The handshake's error does not say whether the kernel is gone; the kernels API does.
@@ -137,13 +137,13 @@ class StandardConnection:
 
     def disconnect(self) -> Operation[None]:
         """Close the WebSocket, which ends each wait for a message at once."""
-        socket, self._socket, self._proven = self._socket, None, False
+        socket, self._socket, self._checked = self._socket, None, False
         if socket is not None:
             yield Disconnect(socket)
 
     def distrust(self) -> None:
-        """Have the connection proven anew before its next use: there is another kernel process behind it."""
-        self._proven = False
+        """Have the connection checked anew before its next use: there is another kernel process behind it."""
+        self._checked = False
         self._process = self.lost = None
 
     def note_restart(self, exit_code: object = None) -> None:
@@ -192,7 +192,7 @@ class StandardConnection:
         """Ask something that a kernel answers in its turn, after all that it was asked before."""
         return (yield from self.send("shell", "kernel_info_request", {}))
 
-    def _prove(self) -> Operation[Failure | None]:
+    def _check(self) -> Operation[Failure | None]:
         """Wait until a request is answered and its status arrives on iopub."""
         give_up_at = time.monotonic() + _CONNECT_SECONDS
         probes: set[str] = set()
@@ -226,7 +226,7 @@ class StandardConnection:
                     self.note_restart(message.content.get("exit_code"))
                 else:
                     self.late_output.keep(message)
-        self._proven = True
+        self._checked = True
         # The kernel handles requests in turn, so this one is done before the code, and its reply is not awaited.
         if self._prepares_kernels and normalize_language(self.language) == "python":
             # Also where the kernel is prepared already: a server may have started another one meanwhile.

@@ -41,7 +41,7 @@ class StandardSession:
     interrupt_grace_seconds : float
         How long interrupted code may take to end before its kernel is restarted.
     trusted_seconds : float, optional
-        How long the connection may be unused before it is proven anew; without it, as long as a server's may be.
+        How long the connection may be unused before it is checked anew; without it, as long as a server's may be.
     """
 
     def __init__(

@@ -9,8 +9,8 @@ from dataclasses import replace
 from ...auth.policy import Policy, least
 from ...auth.policy_narrowing import HOST_NETWORK
 from ...errors import InvalidRequest, PolicyDenied
+from ...isolation.network.access_decision import NetworkAccess, RuleSet, Target, decide
 from ...isolation.network.control_messages import NetworkRequest
-from ...isolation.network.network_access import NetworkAccess, RuleSet, Target, decide
 from ...isolation.network.rules import RuleError, parse_host, parse_rule, parse_rules
 from ...protocol.request_parsing import MAX_RULE_CHARACTERS
 

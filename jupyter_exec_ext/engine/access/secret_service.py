@@ -11,8 +11,8 @@ from ...auth.caller import Caller
 from ...auth.policy import Policy
 from ...auth.policy_parsing import SECRET_NAME
 from ...errors import Conflict, InvalidRequest, PolicyDenied, SecretNotFound
+from ...isolation.network.access_decision import NetworkAccess, NetworkSecret, Target, decide
 from ...isolation.network.libraries import INSTALL_COMMAND, missing_libraries
-from ...isolation.network.network_access import NetworkAccess, NetworkSecret, Target, decide
 from ...isolation.network.rules import RuleError, parse_authority
 from ...models import Secret, SecretRequest
 from ...protocol.kernel_preparation import is_taken_name

@@ -11,7 +11,7 @@ from ...errors import KernelNotFound, KernelStartFailed
 from ...models import KernelSpecInfo
 from ..ports import KernelLaunch, KernelTraits
 from .hosted_kernel import HostedKernel
-from .kernel_uses import KernelUses
+from .kernel_use_marks import KernelUseMarks
 from .provisioners import spec_info
 
 
@@ -24,7 +24,7 @@ class AttachedKernel(HostedKernel):
         Shared by our sessions on this kernel, so that one at a time sends it code.
     """
 
-    def __init__(self, manager: MultiKernelManager, kernel_id: str, uses: KernelUses, turn: asyncio.Lock) -> None:
+    def __init__(self, manager: MultiKernelManager, kernel_id: str, uses: KernelUseMarks, turn: asyncio.Lock) -> None:
         super().__init__(manager, kernel_id, uses)
         self._user = self  # one of several, perhaps
         self._turn = turn

@@ -20,7 +20,7 @@ from ..ports import KernelExit, KernelLaunch, KernelTraits
 from .checkpoint_support import find_checkpoint_support
 from .death_report import KernelStderr
 from .kernel_supervisor import end_of, watch_exit
-from .kernel_uses import KernelUses
+from .kernel_use_marks import KernelUseMarks
 from .provisioners import ISOLATABLE, provisioner_name
 from .restored_launch import RestoredLaunch
 
@@ -34,7 +34,7 @@ class HostedKernel:
 
     Parameters
     ----------
-    uses : KernelUses
+    uses : KernelUseMarks
         Uses of the host's kernels.
     aside : set of str, optional
         The ids of those that are kept aside, in which it is to note that it is no longer.
@@ -48,7 +48,7 @@ class HostedKernel:
         self,
         manager: MultiKernelManager,
         kernel_id: str,
-        uses: KernelUses,
+        uses: KernelUseMarks,
         aside: set[str] | None = None,
         stderr: KernelStderr | None = None,
         launch: KernelLaunch | None = None,

@@ -3,7 +3,7 @@
 A kernel's messages are as hostile as the code that it runs. Each is bounded in size, checked once, and handed to the
 session; whatever a message does, the ones behind it are read.
 
-`connection_proof` proves a new connection before it is used.
+`connection_check` checks a new connection before it is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from ...protocol.kernel_messages import FrameCodec, KernelMessage
 from ...protocol.large_messages import read_large
 from ...protocol.zmtp import FrameBuffer, SkippedMessage, Unfinished
-from .connection_proof import ConnectionProof
+from .connection_check import ConnectionCheck
 from .kernel_channel import CHANNELS, KernelChannel, open_channel
 from .shared_resources import EngineResources
 
@@ -30,7 +30,7 @@ _TURN_SECONDS = 0.002
 # After hundreds of frames that are no message, so that a kernel that sends such frames takes little of the event loop.
 _REST_SECONDS = 0.02
 _FEW_MESSAGES = 8  # a run that prints a little has no more at a time
-_PIECES_PER_TURN = 4  # of 256 KiB each (`protocol/json_pieces.py`)
+_PIECES_PER_TURN = 4  # of 256 KiB each (`protocol/large_json_parser.py`)
 # Read-ahead of a kernel while others have their turn. A kernel that waits for its readers needs none of it. Any other
 # drops what its own queue of 1,000 messages cannot take.
 _READ_AHEAD_BYTES = {"waits": 0, "drops": 16 * 1024 * 1024}
@@ -81,7 +81,7 @@ class KernelConnection:
         may_be_busy: bool = False,
     ) -> None:
         self._info = info
-        self._proof = ConnectionProof(
+        self._connection_check = ConnectionCheck(
             self, can_wait=can_wait and not waits, draws_plots=draws_plots, may_be_busy=may_be_busy
         )
         self.waits = waits
@@ -109,7 +109,7 @@ class KernelConnection:
             for channel in CHANNELS:
                 if channel != "iopub":
                     self._connect(channel)
-            # Otherwise the proof opens it, once the kernel has agreed to wait; see `ConnectionProof._prove`.
+            # Otherwise the check opens it, once the kernel has agreed to wait; see `ConnectionCheck._check`.
             if waits or not can_wait:
                 self.connect_output()
             undo.pop_all()
@@ -298,17 +298,17 @@ class KernelConnection:
         elif message.parent_id in self._turns:
             if message.channel == "shell":
                 self._end_turn_wait(message.parent_id, True)
-        elif not self._proof.take_in(message):
+        elif not self._connection_check.take_in(message):
             self._on_message(message)
 
-    async def prove(self, timeout_seconds: float) -> None:
-        """Wait until the kernel answers requests and its output arrives; see `ConnectionProof.prove`."""
-        await self._proof.prove(timeout_seconds)
+    async def check(self, timeout_seconds: float) -> None:
+        """Wait until the kernel answers requests and its output arrives; see `ConnectionCheck.check`."""
+        await self._connection_check.check(timeout_seconds)
 
     @property
     def language(self) -> str:
         """The language that the kernel reports; empty until it has answered on the shell channel."""
-        return self._proof.language
+        return self._connection_check.language
 
     async def has_turn(self) -> bool:
         """Wait until the kernel has done all earlier requests of all clients; False if the connection was closed.

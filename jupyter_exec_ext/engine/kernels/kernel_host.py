@@ -31,7 +31,7 @@ from .attached_kernel import AttachedKernel
 from .death_report import KernelStderr
 from .hosted_kernel import HostedKernel
 from .kernel_spec_catalog import KernelSpecCatalog
-from .kernel_uses import KernelUses
+from .kernel_use_marks import KernelUseMarks
 from .provisioners import (
     IsolatedKernelSpecs,
     isolated_name,
@@ -72,7 +72,7 @@ class ManagerKernelHost(KernelSpecCatalog):
         server_sessions: Any = None,
     ) -> None:
         super().__init__(manager, kernel_spec_manager, forced_kernel_name=forced_kernel_name)
-        self._uses = KernelUses(manager, server_sessions)
+        self._uses = KernelUseMarks(manager, server_sessions)
         # For starting kernels by name; the host lists its own kernelspecs.
         manager.kernel_spec_manager = IsolatedKernelSpecs(kernel_spec_manager)
         self._max_kernels = max_kernels

@@ -1,4 +1,4 @@
-"""Start of a kernel process for a session: opens its connection, proves it, and sends the set-up code."""
+"""Start of a kernel process for a session: opens its connection, checks it, and sends the set-up code."""
 
 from __future__ import annotations
 
@@ -176,17 +176,17 @@ class KernelStarter:
             may_be_busy=traits.is_shared,
         )
 
-    async def prove(self, kernel: Kernel, connection: KernelConnection, *, is_first: bool) -> None:
+    async def check(self, kernel: Kernel, connection: KernelConnection, *, is_first: bool) -> None:
         """Prove the connection and, meanwhile, note the evidence that would explain a death."""
-        # At the same time as the proof: it makes a file, and may read the process table.
+        # At the same time as the check: it makes a file, and may read the process table.
         begin = asyncio.to_thread(self.evidence.begin, kernel, is_python=self.is_python, is_first=is_first)
         evidence = asyncio.get_running_loop().create_task(begin)
         is_shared = kernel.traits.is_shared
         try:
             if is_shared and is_first:
-                await self._prove_running(connection)
+                await self._check_running(connection)
             else:
-                await connection.prove(self._start_timeout_seconds)
+                await connection.check(self._start_timeout_seconds)
         finally:
             # A thread cannot be cancelled. Left alone, it could make a crash file after `close` has removed the last.
             crash_setup = await asyncio.shield(evidence)
@@ -201,10 +201,10 @@ class KernelStarter:
         if not is_set_up and self.is_python and kernel.traits.files is None:
             self.setups.append(connection.send("shell", "execute_request", unattended_request()))
 
-    async def _prove_running(self, connection: KernelConnection) -> None:
+    async def _check_running(self, connection: KernelConnection) -> None:
         """Prove the first connection to a running kernel; unlike one that starts, it answers at once."""
         try:
-            await connection.prove(min(_ATTACH_SECONDS, self._start_timeout_seconds))
+            await connection.check(min(_ATTACH_SECONDS, self._start_timeout_seconds))
         except KernelStartTimeout:
             raise Conflict(
                 "the kernel does not answer: it is just starting, or busy with code that lets it answer nobody; attach "

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class SessionKernel:
-    """At most one kernel, and a proven connection to it while it lives.
+    """At most one kernel, and a checked connection to it while it lives.
 
     Attributes
     ----------
@@ -64,7 +64,7 @@ class SessionKernel:
         return None if self.connection is None or self.kernel is None else self.kernel.pid
 
     async def ensure(self) -> None:
-        """Make sure of a proven connection to a living kernel, starting a fresh one if need be.
+        """Make sure of a checked connection to a living kernel, starting a fresh one if need be.
 
         Raises
         ------
@@ -157,28 +157,28 @@ class SessionKernel:
         except (OSError, zmq.ZMQError) as error:
             self.disconnect()
             raise (make_resources_error(error) if is_out_of_resources(error) else error) from error
-        proof = self._loop.create_task(self._starter.prove(kernel, self.connection, is_first=not self.starts))
+        check = self._loop.create_task(self._starter.check(kernel, self.connection, is_first=not self.starts))
         # Without `died`, a kernel that ends at once would be waited for until its start timeout.
-        any_of: list[asyncio.Future[Any]] = [proof, died, self._given_up]
+        any_of: list[asyncio.Future[Any]] = [check, died, self._given_up]
         async with AsyncExitStack() as undo:
-            undo.push_async_callback(self._abandon, proof)
+            undo.push_async_callback(self._abandon, check)
             await asyncio.wait(any_of, return_when=asyncio.FIRST_COMPLETED)
             if self._given_up.done():
                 raise _given_up_error()
             await self._require_alive(died, kernel)
-            await proof
+            await check
             kernel.note_activity("idle")
             self.starts += 1
             await self.owner.on_connected(kernel.kernel_id, self.starts)
             await self._require_alive(died, kernel)  # to the last: a waiting execution uses the kernel at once
             undo.pop_all()
 
-    async def _abandon(self, proof: asyncio.Task[None]) -> None:
-        """End the proof of a connection that is not to be used, and the connection."""
-        proof.cancel()
-        await asyncio.wait([proof])  # unlike `await proof`, it raises nothing
-        if not proof.cancelled():
-            proof.exception()  # it failed for the same reason, or too late to matter
+    async def _abandon(self, check: asyncio.Task[None]) -> None:
+        """End the check of a connection that is not to be used, and the connection."""
+        check.cancel()
+        await asyncio.wait([check])  # unlike `await check`, it raises nothing
+        if not check.cancelled():
+            check.exception()  # it failed for the same reason, or too late to matter
         self.disconnect()
 
     def on_message(self, message: KernelMessage) -> None:

@@ -1,8 +1,8 @@
 """Warm pool: kernels started in advance, so that a session need not wait for a start.
 
-Each has a session's id, its mark and its working directory. It is connected and proven, and has run our own set-up code
-to the end. Until a session takes it, it is hidden from the host's list: no client can list, use or cull it, and an idle
-server can stop. A kernel that runs anything else meanwhile, or ends, is discarded.
+Each has a session's id, its mark and its working directory. Its connection is checked, and it has run our own set-up
+code to the end. Until a session takes it, it is hidden from the host's list: no client can list, use or cull it, and an
+idle server can stop. A kernel that runs anything else meanwhile, or ends, is discarded.
 
 `warm_pool_plan` decides which kernels to hold. They are started one at a time, and not while another start waits.
 """

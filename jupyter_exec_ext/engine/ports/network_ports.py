@@ -6,8 +6,8 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
+from ...isolation.network.access_decision import NetworkAccess
 from ...isolation.network.control_messages import NetworkRequest, ProxySettings
-from ...isolation.network.network_access import NetworkAccess
 
 
 class NetworkProxy(Protocol):

@@ -13,7 +13,7 @@ from typing import Any
 from ...auth.caller import Caller, owner
 from ...auth.policy import check_env
 from ...errors import Draining, ExecError, InvalidRequest, PoliciesInvalid, ShuttingDown, TooManySessions
-from ...isolation.network.network_access import NetworkAccess
+from ...isolation.network.access_decision import NetworkAccess
 from ...models import KernelGrant, KernelSpecInfo, Session, SessionRequest, SessionState
 from ...protocol.kernel_preparation import inherited_environment, kernel_environment
 from ...protocol.record_ids import new_id

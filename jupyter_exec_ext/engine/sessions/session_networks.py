@@ -14,9 +14,9 @@ from typing import Any
 
 from ...auth.caller import Caller
 from ...errors import Conflict, ExecError, IsolationRequired
+from ...isolation.network.access_decision import NetworkAccess, NetworkSecret
 from ...isolation.network.certificates_file import CertificatesFile
 from ...isolation.network.control_messages import NetworkRequest, ProxySettings
-from ...isolation.network.network_access import NetworkAccess, NetworkSecret
 from ...models import NetworkActivity, SessionNetwork
 from ...protocol.records_json import utc_timestamp
 from ..access.network_rules import load_access, wanted_rule, with_rule

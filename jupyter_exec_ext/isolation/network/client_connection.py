@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import h11
 
 from . import socks
+from .access_decision import NetworkSecret, Target, Verdict, decide
 from .client_hello import HANDSHAKE, HelloError, parse_client_hello
 from .http_exchange import HEAD_SECONDS, HttpExchange, HttpPeer
-from .network_access import NetworkSecret, Target, Verdict, decide
 from .proxy_session import OpenRecord, ProxySession
 from .rules import RuleError, parse_authority, parse_host
 from .socks import make_socks_reply, negotiate_socks_request

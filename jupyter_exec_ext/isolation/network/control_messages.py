@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from .network_access import NetworkAccess, NetworkSecret, RuleSet
+from .access_decision import NetworkAccess, NetworkSecret, RuleSet
 from .rules import parse_rule
 
 #: A packet must fit into the socket's buffer as it is by default (208 KiB).

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import h11
 
-from .network_access import Target
+from .access_decision import Target
 from .rules import SCHEME_PORTS, RuleError, parse_authority
 from .secret_filter import Headers, SecretFilter
 from .streams import SocketStream, Stream, TlsStream, copy_streams, run_both

@@ -1,6 +1,6 @@
 """The egress proxy's process: accepts connections of all sessions, each on the listening socket of its session.
 
-It runs as an unprivileged user with limits, and ends with the server. ``egress_proxy`` is the server's side.
+It runs as an unprivileged user with limits, and ends with the server. ``proxy_supervisor`` is the server's side.
 """
 
 from __future__ import annotations

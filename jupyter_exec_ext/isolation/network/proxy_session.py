@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from .network_access import NetworkAccess, NetworkSecret, Target
+from .access_decision import NetworkAccess, NetworkSecret, Target
 
 if TYPE_CHECKING:
     from .client_connection import ClientConnection

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from .network_access import NetworkAccess, NetworkSecret, Target
+from .access_decision import NetworkAccess, NetworkSecret, Target
 from .upstream import Refused
 
 Headers = list[tuple[bytes, bytes]]

@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import ip_address
 from urllib.parse import unquote, urlsplit
 
+from .access_decision import NetworkAccess, Target, decide_address
 from .addresses import Address
 from .control_messages import ProxySettings
-from .network_access import NetworkAccess, Target, decide_address
 from .rules import Host, RuleError, parse_host
 from .streams import SocketStream
 from .timeouts import finish_within

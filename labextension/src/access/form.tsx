@@ -9,7 +9,7 @@ import { oneLine } from '../safety/text';
 import { type Ask, ASKS, askLimits, askWords } from './ask';
 import { createToken, type IIssued, listPolicies } from './calls';
 import { ordered, scopeWords, USUAL } from './scopes';
-import { lifetimesSeconds, lifetimeWords, policyWords, usualLifetime } from './words';
+import { lifetimesSeconds, lifetimeWords, policyWords, usualLifetime } from './tokenWords';
 
 /** The server's limit. */
 const MAX_NAME_CHARS = 256;

@@ -10,7 +10,7 @@ import { copy } from '../commands/copy';
 import { oneLine } from '../safety/text';
 import type { IIssued } from './calls';
 import { type ISnippet, missing, snippets } from './snippets';
-import { tokenName } from './words';
+import { tokenName } from './tokenWords';
 
 /** How long a button says that it has copied. */
 const COPIED_SECONDS = 2;

@@ -10,7 +10,7 @@ import { NO_ARGS } from '../commands/args';
 import { attempt } from '../commands/context';
 import { CommandIDs } from '../commands/ids';
 import { expand, resize } from '../panel/expand';
-import { NotYet, useIsNotYet } from '../panel/notYet';
+import { NotConnected, useIsNotConnected } from '../panel/notConnected';
 import { useRoving } from '../panel/roving';
 import { type ISection, SectionWidget } from '../panel/section';
 import { type IServices, useExecState, useNow, useServices } from '../panel/services';
@@ -20,8 +20,8 @@ import { TokenForm } from './form';
 import { showIssued } from './issued';
 import { Switch, useSwitch } from './switch';
 import { type ITokenActions, TokenRow } from './token';
-import { activeBelow, type INode, tokenState, tree } from './tree';
-import { tokenName } from './words';
+import { activeBelow, type INode, tokenState, tree } from './tokenTree';
+import { tokenName } from './tokenWords';
 
 /** Of the panel's height, for the form. */
 const FORM_SHARE = 0.7;
@@ -54,7 +54,7 @@ function create(services: IServices): SectionWidget {
 function Tokens({ form }: { form: Switch }): React.ReactElement {
   const { model, trans } = useServices();
   const { info, tokens } = useExecState();
-  const isNotYet = useIsNotYet();
+  const isNotConnected = useIsNotConnected();
   const now = useNow(30);
   const roving = useRoving();
   const creating = useSwitch(form);
@@ -118,8 +118,8 @@ function Tokens({ form }: { form: Switch }): React.ReactElement {
         </p>
       )}
       {nodes.length === 0 &&
-        (isNotYet ? (
-          <NotYet />
+        (isNotConnected ? (
+          <NotConnected />
         ) : (
           <p className="jex-Empty">
             {trans.__(

@@ -12,8 +12,8 @@ import { createGrant, createToken, type IIssued, revokeToken } from './calls';
 import { Copyable, useOwnKeys } from './issued';
 import { USUAL } from './scopes';
 import { attachSnippet } from './snippets';
-import { tokenState } from './tree';
-import { HOUR_SECONDS, lifetimesSeconds, lifetimeWords, tokenName, usualLifetime } from './words';
+import { tokenState } from './tokenTree';
+import { HOUR_SECONDS, lifetimesSeconds, lifetimeWords, tokenName, usualLifetime } from './tokenWords';
 
 export interface IKernelChoice {
   readonly kernelId: string;

@@ -3,18 +3,18 @@
 import { caretDownIcon, caretRightIcon, closeIcon, linkIcon, refreshIcon } from '@jupyterlab/ui-components';
 import * as React from 'react';
 
-import { ruleWords } from '../approvals/words';
+import { ruleWords } from '../approvals/approvalWords';
 import { attempt } from '../commands/context';
 import { IconButton } from '../panel/button';
 import { useOpened } from '../panel/opened';
 import { useExecState, useServices } from '../panel/services';
 import { limitName, limitValue } from '../panel/limits';
-import { ageWords } from '../panel/words';
+import { ageWords } from '../words';
 import { oneLine } from '../safety/text';
 import { revokeGrant } from './calls';
 import { ordered, scopeWords } from './scopes';
-import { type INode, tokenState } from './tree';
-import { leftWords, tokenName, tokenStateWords } from './words';
+import { type INode, tokenState } from './tokenTree';
+import { leftWords, tokenName, tokenStateWords } from './tokenWords';
 
 export interface ITokenActions {
   revoke(node: INode): void;

@@ -15,7 +15,7 @@ import {
   kindWords,
   ownerName,
   sessionName
-} from '../panel/words';
+} from '../words';
 import { useWhileVisible } from '../panel/visible';
 import { oneLine, reveal } from '../safety/text';
 import { Changes } from './changes';
@@ -24,7 +24,7 @@ import { CodeField } from './editor';
 import { type IEntry, isEdited, kindsOf } from './entries';
 import type { ApprovalQueue } from './queue';
 import { seenCode } from './seen';
-import { findingWords, goneWords, leftWords, rulesWords } from './words';
+import { findingWords, goneWords, leftWords, rulesWords } from './approvalWords';
 
 /** The server's limit. */
 const MAX_NOTE_CHARS = 4096;

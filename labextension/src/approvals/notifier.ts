@@ -6,7 +6,7 @@ import type { CommandRegistry } from '@lumino/commands';
 
 import { CommandIDs } from '../commands/ids';
 import { oneLine } from '../safety/text';
-import { ownerName, sessionName } from '../panel/words';
+import { ownerName, sessionName } from '../words';
 import type { IExecModel } from '../tokens';
 import type { IExecution, ISession } from '../api/types';
 import { awaiting } from './entries';

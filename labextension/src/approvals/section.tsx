@@ -7,7 +7,7 @@ import type { IPolicy } from '../api/types';
 import { EXECUTION_ARGS, text } from '../commands/args';
 import { CommandIDs } from '../commands/ids';
 import { counts } from '../model/view';
-import { NotYet, useIsNotYet } from '../panel/notYet';
+import { NotConnected, useIsNotConnected } from '../panel/notConnected';
 import { useRoving } from '../panel/roving';
 import { type ISection, SectionWidget } from '../panel/section';
 import { type IServices, useExecState, useNow, useServices } from '../panel/services';
@@ -16,7 +16,7 @@ import { waitingWords } from './badge';
 import type { IEntry } from './entries';
 import { EntryRow } from './entry';
 import { ApprovalQueue } from './queue';
-import { outcomeWords } from './words';
+import { outcomeWords } from './approvalWords';
 
 /** Shares of the panel's height, with and without code that waits. */
 const FULL_SHARE = 0.65;
@@ -75,7 +75,7 @@ function Approvals({ queue }: { queue: ApprovalQueue }): React.ReactElement {
   const { trans } = useServices();
   const entries = useEntries(queue);
   const policies = usePolicies();
-  const isNotYet = useIsNotYet();
+  const isNotConnected = useIsNotConnected();
   const roving = useRoving();
   const [said, setSaid] = React.useState('');
   const now = useNow(15, entries.length > 0);
@@ -126,8 +126,8 @@ function Approvals({ queue }: { queue: ApprovalQueue }): React.ReactElement {
         role="group"
         aria-label={trans.__('Code that waits for your approval')}
       >
-        {entries.length === 0 && isNotYet && <NotYet />}
-        {entries.length === 0 && !isNotYet && (
+        {entries.length === 0 && isNotConnected && <NotConnected />}
+        {entries.length === 0 && !isNotConnected && (
           <p className="jex-Empty">
             {trans.__('No runs need your approval. Code that a policy holds back appears here.')}
           </p>

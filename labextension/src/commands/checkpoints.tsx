@@ -11,7 +11,7 @@ import type { ICheckpoint, IExecution, ISession } from '../api/types';
 import { branchIcon } from '../icons';
 import { canBranch, canCheckpoint, HistoryTree } from '../model/history';
 import { checkpointName, runName } from '../panel/historyWords';
-import { sessionName } from '../panel/words';
+import { sessionName } from '../words';
 import { oneLine } from '../safety/text';
 import { CHECKPOINT_ARGS, SESSION_ARGS, text } from './args';
 import { confirmed } from './confirmed';

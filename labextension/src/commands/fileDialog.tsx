@@ -4,7 +4,7 @@ import { Dialog, showDialog } from '@jupyterlab/apputils';
 import * as React from 'react';
 
 import type { IFileList } from '../api/types';
-import { sizeWords } from '../panel/words';
+import { sizeWords } from '../words';
 import { oneLine } from '../safety/text';
 import type { ICommandContext } from './context';
 import { CommandIDs } from './ids';

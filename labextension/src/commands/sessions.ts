@@ -15,7 +15,7 @@ import {
 import { ApiError, messageOf } from '../api/errors';
 import type { ISession } from '../api/types';
 import { isAlive } from '../model/view';
-import { ownerName, sessionName } from '../panel/words';
+import { ownerName, sessionName } from '../words';
 import { oneLine } from '../safety/text';
 import { KIND_ARGS, OWNER_ARGS, SESSION_ARGS, text } from './args';
 import { confirmed } from './confirmed';

@@ -5,7 +5,7 @@ import * as React from 'react';
 import type { ISession } from '../api/types';
 import { CommandIDs } from '../commands/ids';
 import { useServices } from './services';
-import { kindWords } from './words';
+import { kindWords } from '../words';
 
 /** The newest; the menu of the session withdraws all. */
 const SHOWN = 20;

@@ -23,7 +23,7 @@ import {
   isAskingInput,
   ranSeconds,
   tone
-} from './words';
+} from '../words';
 
 /** Fields of the session that a row of its run shows. */
 export type SessionOfRun = Pick<ISession, 'language' | 'state' | 'waits_for'>;

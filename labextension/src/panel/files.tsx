@@ -7,7 +7,7 @@ import type { IExecution } from '../api/types';
 import { CommandIDs } from '../commands/ids';
 import { oneLine } from '../safety/text';
 import { useServices } from './services';
-import { sizeWords } from './words';
+import { sizeWords } from '../words';
 
 const SHOWN = 20;
 

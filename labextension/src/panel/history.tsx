@@ -21,7 +21,7 @@ import { useOpened } from './opened';
 import { Row } from './row';
 import { useExecState, useServices } from './services';
 import { useWhileVisible } from './visible';
-import { clockWords, sessionName, sizeWords } from './words';
+import { clockWords, sessionName, sizeWords } from '../words';
 
 /** Shown at once, and more with each click. */
 const PAGE = 10;

@@ -4,7 +4,7 @@ import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { ICheckpoint, IExecution, IRestore } from '../api/types';
 import { oneLine } from '../safety/text';
-import { headline } from './words';
+import { headline } from '../words';
 
 export function checkpointName(trans: TranslationBundle, checkpoint: ICheckpoint): string {
   // The server names an automatic one by the id of a run, which says nothing to a person.

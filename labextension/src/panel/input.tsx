@@ -4,7 +4,7 @@ import * as React from 'react';
 
 import { messageOf } from '../api/errors';
 import { oneLine } from '../safety/text';
-import { wantedAnswer } from './wanted';
+import { wantedAnswer } from './pendingFocus';
 import { useServices } from './services';
 
 export function InputForm(props: {

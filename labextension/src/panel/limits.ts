@@ -3,9 +3,9 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { Isolation } from '../api/types';
-import { ruleWords } from '../approvals/words';
+import { ruleWords } from '../approvals/approvalWords';
 import { oneLine } from '../safety/text';
-import { isolationWords, limitWords } from './words';
+import { isolationWords, limitWords } from '../words';
 
 /** The name of a limit; one of a newer server keeps that of the configuration. */
 export function limitName(trans: TranslationBundle, name: string): string {

@@ -10,7 +10,7 @@ import { oneLine } from '../safety/text';
 import { useOpened } from './opened';
 import { useNow, useServices } from './services';
 import { useWhileVisible } from './visible';
-import { ageWords, requestName, requestWords } from './words';
+import { ageWords, requestName, requestWords } from '../words';
 
 const LOOK_SECONDS = 5;
 /** Shown at once, and more with each click. */

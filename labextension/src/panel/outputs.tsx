@@ -11,7 +11,7 @@ import { chosen, plain, render } from '../outputs/renderers';
 import { oneLine } from '../safety/text';
 import { InputForm } from './input';
 import { useServices } from './services';
-import { sizeWords } from './words';
+import { sizeWords } from '../words';
 
 export function Outputs(props: { execution: IExecution }): React.ReactElement {
   const { execution } = props;

@@ -12,7 +12,7 @@ import { rememberOpened, wasOpened } from './opened';
 import { oneLine } from '../safety/text';
 import { SECTIONS } from './sections';
 import { type IServices, ServicesContext, useExecState, useServices } from './services';
-import { troubleWords } from './words';
+import { troubleWords } from '../words';
 
 /** Of the panel's height. */
 const FAIR_SHARE = 0.4;

@@ -6,10 +6,10 @@ import type { IInfo, IPolicy } from '../api/types';
 import { isAlive } from '../model/view';
 import { oneLine } from '../safety/text';
 import { limitName, limitValue } from './limits';
-import { NotYet } from './notYet';
+import { NotConnected } from './notConnected';
 import { type ISection, SectionWidget } from './section';
 import { useExecState, useServices } from './services';
-import { isolationMeaning, isolationWords } from './words';
+import { isolationMeaning, isolationWords } from '../words';
 
 export const policySection: ISection = {
   id: 'jupyter-exec-ext-policy',
@@ -22,7 +22,7 @@ function PolicyView(): React.ReactElement {
   const { trans } = useServices();
   const { info, sessions } = useExecState();
   if (info === null) {
-    return <NotYet />;
+    return <NotConnected />;
   }
   const open = [...sessions.values()].filter(each => isAlive(each) && each.isolation === 'none').length;
   return (

@@ -17,7 +17,7 @@ import { revealItem } from './reveal';
 import { Row } from './row';
 import { useServices } from './services';
 import { Timeline } from './timeline';
-import { useWanted, wantedAnswer, wantedSession } from './wanted';
+import { usePendingFocus, wantedAnswer, wantedSession } from './pendingFocus';
 import {
   ageWords,
   isolationMeaning,
@@ -26,7 +26,7 @@ import {
   sessionName,
   sizeWords,
   standingWords
-} from './words';
+} from '../words';
 
 export const SessionRow = React.memo(function SessionRow(props: {
   session: ISession;
@@ -42,8 +42,8 @@ export const SessionRow = React.memo(function SessionRow(props: {
   const key = `session ${session.id}`;
   const [open, setOpen] = useOpened(key, false);
   const row = React.useRef<HTMLButtonElement>(null);
-  useWanted(wantedAnswer, id => id === session.id && setOpen(true));
-  useWanted(wantedSession, id => {
+  usePendingFocus(wantedAnswer, id => id === session.id && setOpen(true));
+  usePendingFocus(wantedSession, id => {
     if (row.current !== null && id === session.id && wantedSession.take(id)) {
       setOpen(true);
       row.current.focus();

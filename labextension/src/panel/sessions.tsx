@@ -9,7 +9,7 @@ import { CommandIDs } from '../commands/ids';
 import { groups, type IFilter, type IGroup, inOrderOf, isAlive, NO_FILTER, type Order } from '../model/view';
 import { IconButton } from './button';
 import { expand } from './expand';
-import { NotYet, useIsNotYet } from './notYet';
+import { NotConnected, useIsNotConnected } from './notConnected';
 import { useOpened } from './opened';
 import { useRoving } from './roving';
 import { Row } from './row';
@@ -18,8 +18,8 @@ import { commandToolbar, type ISection, SectionWidget } from './section';
 import { SessionRow } from './session';
 import { type IServices, useExecState, useNow, useServices } from './services';
 import { useWhileVisible } from './visible';
-import { useWanted, wantedAnswer, wantedSession } from './wanted';
-import { ownerName } from './words';
+import { usePendingFocus, wantedAnswer, wantedSession } from './pendingFocus';
+import { ownerName } from '../words';
 
 /** How often it is looked up what sessions use, while they are in view. */
 const MEASURE_SECONDS = 10;
@@ -81,7 +81,7 @@ function Sessions(): React.ReactElement {
       .catch(reason => console.warn('Ended sessions could not be listed.', reason));
   }, [model, filter.ended]);
 
-  useWanted(wantedSession, id => setFilter(each => showing(id, model.state, each)));
+  usePendingFocus(wantedSession, id => setFilter(each => showing(id, model.state, each)));
 
   const element = React.useRef<HTMLDivElement>(null);
   const alive = React.useMemo(() => isAnyAlive(state), [state]);
@@ -146,7 +146,7 @@ function Group(props: { group: IGroup; state: IExecState; now: number }): React.
   const kind = token === null ? '' : trans.__('token, policy %1', token.policy);
   const key = `group ${principal}`;
   const [open, setOpen] = useOpened(key, true);
-  useWanted(wantedSession, id => !open && sessions.some(each => each.id === id) && setOpen(true));
+  usePendingFocus(wantedSession, id => !open && sessions.some(each => each.id === id) && setOpen(true));
   const Caret = open ? caretDownIcon : caretRightIcon;
   const run = (command: string): void => void commands.execute(command, { owner: principal });
   return (
@@ -259,8 +259,8 @@ function chosen(value: string): Pick<IFilter, 'show' | 'ended'> {
 
 function Empty(props: { filtered: boolean }): React.ReactElement {
   const { commands, trans } = useServices();
-  if (useIsNotYet()) {
-    return <NotYet />;
+  if (useIsNotConnected()) {
+    return <NotConnected />;
   }
   if (props.filtered) {
     return <p className="jex-Empty">{trans.__('No matches')}</p>;

@@ -8,7 +8,7 @@ import { HistoryTree } from '../model/history';
 import { ExecutionRow, type SessionOfRun } from './execution';
 import { rememberOpened, wasOpened } from './opened';
 import { useExecState, useNow, useServices } from './services';
-import { dayWords, isAskingInput } from './words';
+import { dayWords, isAskingInput } from '../words';
 
 /** Shown at once, and more with each click. */
 const PAGE = 20;

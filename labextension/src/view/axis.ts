@@ -1,7 +1,7 @@
 /** Places on a time axis: pure. */
 
 import type { IExecution } from '../api/types';
-import { tone } from '../panel/words';
+import { tone } from '../words';
 
 /** Choices for the time that a view shows, in minutes; the server's samples reach as far. */
 export const RANGES = [5, 15, 60] as const;

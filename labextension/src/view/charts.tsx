@@ -5,7 +5,7 @@ import * as React from 'react';
 import type { ISession, ISessionUsage } from '../api/types';
 import { useServices } from '../panel/services';
 import { useWhileVisible } from '../panel/visible';
-import { sizeWords } from '../panel/words';
+import { sizeWords } from '../words';
 import { type IRange, percentOf, ticksOf } from './axis';
 import { type IPoint, pathsOf, scaleOf } from './series';
 

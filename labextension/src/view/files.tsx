@@ -12,7 +12,7 @@ import { IconButton } from '../panel/button';
 import { Code } from '../panel/code';
 import { Rendered } from '../panel/outputs';
 import { useServices } from '../panel/services';
-import { sizeWords } from '../panel/words';
+import { sizeWords } from '../words';
 import { oneLine } from '../safety/text';
 import { type IPreview, maxPreviewBytes, previewOf } from './preview';
 

@@ -8,7 +8,7 @@ import type { ISession } from '../api/types';
 import { CommandIDs } from '../commands/ids';
 import { botIcon } from '../icons';
 import { type IServices, ServicesContext } from '../panel/services';
-import { sessionName } from '../panel/words';
+import { sessionName } from '../words';
 import { ALL, VIEW_PREFIX } from '../plugins/places';
 import { ChangedFiles } from './files';
 import { AllView, SessionView } from './view';

@@ -5,7 +5,7 @@ import * as React from 'react';
 
 import type { IExecution } from '../api/types';
 import { useServices } from '../panel/services';
-import { durationWords, executionStateWords, headline, ranSeconds } from '../panel/words';
+import { durationWords, executionStateWords, headline, ranSeconds } from '../words';
 import { barsOf, type IRange, percentOf, ticksOf } from './axis';
 
 /** How many there are of each kind: for those who do not see the bars, or their colours. */

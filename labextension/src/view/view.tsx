@@ -10,12 +10,12 @@ import { groups, isAlive, NO_FILTER } from '../model/view';
 import { CommandIDs } from '../commands/ids';
 import { kernelWords } from '../kernelNames';
 import { oneLine } from '../safety/text';
-import { NotYet, useIsNotYet } from '../panel/notYet';
+import { NotConnected, useIsNotConnected } from '../panel/notConnected';
 import { useRoving } from '../panel/roving';
 import { useExecState, useNow, useServices } from '../panel/services';
 import { Pages, Timeline, UNLISTED } from '../panel/timeline';
 import { useWhileVisible } from '../panel/visible';
-import { isolationWords, ownerName, sessionName, sessionStateWords, sizeWords } from '../panel/words';
+import { isolationWords, ownerName, sessionName, sessionStateWords, sizeWords } from '../words';
 import { fittingMinutes, type IRange, RANGES } from './axis';
 import { Usage } from './charts';
 import { Lane, laneWords, Ticks } from './lane';
@@ -91,7 +91,7 @@ export function AllView(): React.ReactElement {
   const { model, trans } = useServices();
   const state = useExecState();
   const element = React.useRef<HTMLDivElement>(null);
-  const isNotYet = useIsNotYet();
+  const isNotConnected = useIsNotConnected();
   const sessions = groups(state, NO_FILTER).flatMap(group => group.sessions);
   const running = state.open.size > 0;
   const [range, chooser] = useRange(null, running);
@@ -107,8 +107,8 @@ export function AllView(): React.ReactElement {
         {chooser}
       </div>
       {sessions.length === 0 ? (
-        isNotYet ? (
-          <NotYet />
+        isNotConnected ? (
+          <NotConnected />
         ) : (
           <p className="jex-Empty">{trans.__('No agent has a session on this server.')}</p>
         )
@@ -124,7 +124,7 @@ export function AllView(): React.ReactElement {
       {sessions.length > MAX_LANES && (
         <p className="jex-Note">{trans.__('There are more sessions than are shown here.')}</p>
       )}
-      {!isNotYet && <AllRuns />}
+      {!isNotConnected && <AllRuns />}
     </div>
   );
 }

@@ -74,7 +74,7 @@ async def reader() -> AsyncIterator[Reader]:
     manager = AsyncKernelManager()
     await manager.start_kernel()
     reader = Reader(manager.get_connection_info())  # type: ignore[arg-type]
-    await reader.connection.prove(60)
+    await reader.connection.check(60)
     reader.pid = manager.provisioner.pid  # type: ignore[union-attr]
     yield reader
     reader.close()
@@ -100,7 +100,7 @@ async def test_a_subscription_for_which_there_is_no_descriptor_is_refused_as_suc
 
     reader.connection._connect = connect_without_descriptors  # type: ignore[method-assign]
     with pytest.raises(OutOfResources, match="too many open files"):
-        await reader.connection.prove(60)
+        await reader.connection.check(60)
     reader.close()
     await manager.shutdown_kernel(now=True)
 
@@ -451,7 +451,7 @@ async def test_other_readers_confirm_little_and_do_not_block_the_kernel(reader: 
             await reader.run("1")
         for _ in range(2):
             await reader.run("for i in range(100): print(i, flush=True)")
-            reader.connection._proof._keep_all()
+            reader.connection._connection_check._keep_all()
             assert (await reader.run("for i in range(100): print(i, flush=True)")).count("\n") == 100
 
 

@@ -82,15 +82,15 @@ async def test_messages_after_one_that_breaks_the_reader_are_read(kernel: FakeKe
 async def test_prove_with_reply_but_no_output_keeps_waiting(kernel: FakeKernel) -> None:
     resources = EngineResources(10**6)
     connection = KernelConnection(resources, kernel.info, lambda _: None)
-    proof = asyncio.create_task(connection.prove(30))
+    check = asyncio.create_task(connection.check(30))
     await asyncio.to_thread(kernel.others["shell"].recv_multipart)  # the first question gets lost
     await kernel.answer_probe()
-    done, _ = await asyncio.wait([proof], timeout=0.3)
+    done, _ = await asyncio.wait([check], timeout=0.3)
     assert not done
-    while not proof.done():
+    while not check.done():
         kernel.iopub.send_multipart([b"", *kernel.message("status", kernel.request)])
-        await asyncio.wait([proof], timeout=0.01)
-    await proof
+        await asyncio.wait([check], timeout=0.01)
+    await check
     connection.close()
     resources.close()
 
@@ -102,7 +102,7 @@ async def test_prove_without_free_descriptor_raises_out_of_resources(kernel: Fak
     resource.setrlimit(resource.RLIMIT_NOFILE, (1, limits[1]))
     try:
         with pytest.raises(OutOfResources):
-            await connection.prove(30)
+            await connection.check(30)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     connection.close()
@@ -113,16 +113,16 @@ async def test_kernel_that_refuses_to_wait_is_read_ahead(kernel: FakeKernel) -> 
     """Whatever it answers to the request: nothing of its output may be lost then."""
     resources = EngineResources(10**6)
     connection = KernelConnection(resources, kernel.info, lambda _: None, can_wait=True)
-    proving = asyncio.create_task(connection.prove(10))
+    checking = asyncio.create_task(connection.check(10))
     await kernel.answer_probe()
     identity, *frames = await asyncio.to_thread(kernel.others["shell"].recv_multipart)
     assert json.loads(frames[5])["user_expressions"]
     error = {"waits": {"status": "error", "ename": "ImportError", "evalue": "no ipykernel"}}
     reply = kernel.message("execute_reply", json.loads(frames[2]), status="ok", user_expressions=error)
     kernel.others["shell"].send_multipart([identity, *reply])
-    while not proving.done():
+    while not checking.done():
         kernel.iopub.send_multipart([b"", *kernel.message("iopub_welcome", {})])
         await asyncio.sleep(0.01)
-    await proving
+    await checking
     connection.close()
     resources.close()

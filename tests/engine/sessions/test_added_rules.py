@@ -11,9 +11,9 @@ import pytest
 from jupyter_exec_ext.engine.concurrency import BackgroundTasks
 from jupyter_exec_ext.engine.sessions.session_networks import RuledNetwork
 from jupyter_exec_ext.errors import Conflict, InvalidRequest
+from jupyter_exec_ext.isolation.network.access_decision import NetworkAccess, NetworkSecret, RuleSet
 from jupyter_exec_ext.isolation.network.control_messages import MessageTooLong
-from jupyter_exec_ext.isolation.network.egress_proxy import ProxyUnavailable
-from jupyter_exec_ext.isolation.network.network_access import NetworkAccess, NetworkSecret, RuleSet
+from jupyter_exec_ext.isolation.network.proxy_supervisor import ProxyUnavailable
 from jupyter_exec_ext.isolation.network.rules import parse_rules
 
 

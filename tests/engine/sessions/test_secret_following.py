@@ -11,7 +11,7 @@ from jupyter_exec_ext.auth.caller import owner
 from jupyter_exec_ext.engine.engine import ExecEngine
 from jupyter_exec_ext.engine.sessions import session_networks
 from jupyter_exec_ext.errors import Conflict
-from jupyter_exec_ext.isolation.network.network_access import NetworkAccess
+from jupyter_exec_ext.isolation.network.access_decision import NetworkAccess
 from jupyter_exec_ext.models import SecretRequest
 from tests.support.waiting import until
 

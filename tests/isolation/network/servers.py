@@ -14,9 +14,9 @@ from typing import Any
 import trustme
 from aiohttp import WSMsgType, web
 
+from jupyter_exec_ext.isolation.network.access_decision import NetworkAccess, NetworkSecret, RuleSet
 from jupyter_exec_ext.isolation.network.control_messages import NetworkRequest, ProxySettings
-from jupyter_exec_ext.isolation.network.egress_proxy import EgressProxy
-from jupyter_exec_ext.isolation.network.network_access import NetworkAccess, NetworkSecret, RuleSet
+from jupyter_exec_ext.isolation.network.proxy_supervisor import ProxySupervisor
 from jupyter_exec_ext.isolation.network.rules import parse_rules
 from tests.support.waiting import until
 
@@ -48,7 +48,7 @@ class World:
 
     Parameters
     ----------
-    proxy : EgressProxy
+    proxy : ProxySupervisor
         The proxy.
     http, https : int
         Ports of the servers for plain HTTP and for TLS; every name of `NAMES` is there.
@@ -60,7 +60,7 @@ class World:
         What the servers were asked.
     """
 
-    proxy: EgressProxy
+    proxy: ProxySupervisor
     http: int
     https: int
     authority: Path
@@ -172,7 +172,7 @@ async def make_world(directory: Path, **settings: Any) -> AsyncIterator[World]:
     seen, records = Seen(), list[NetworkRequest]()
     plain, secure = listen(), listen()
     world_settings = {"hosts": {name: ["127.0.0.1"] for name in NAMES}, "ca_file": str(path), **settings}
-    proxy = EgressProxy(ProxySettings(**world_settings), records.append)
+    proxy = ProxySupervisor(ProxySettings(**world_settings), records.append)
     ends = [await start(make_application(seen), plain), await start(make_application(seen), secure, context)]
     try:
         yield World(proxy, plain.getsockname()[1], secure.getsockname()[1], path, records, seen, directory)

@@ -16,7 +16,7 @@ import pytest
 import trustme
 from aiohttp import web
 
-from jupyter_exec_ext.isolation.network.network_access import NetworkSecret
+from jupyter_exec_ext.isolation.network.access_decision import NetworkSecret
 
 from .servers import World, access_of, listen, run, start
 

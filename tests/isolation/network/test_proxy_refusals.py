@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from jupyter_exec_ext.isolation.network.access_decision import Target
 from jupyter_exec_ext.isolation.network.addresses import Address
 from jupyter_exec_ext.isolation.network.control_messages import ProxySettings
-from jupyter_exec_ext.isolation.network.network_access import Target
 from jupyter_exec_ext.isolation.network.upstream import Refused, Upstream
 from tests.support.full import scaled
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jupyter_exec_ext.isolation.network.control_messages import access_from_json, access_to_json
-from jupyter_exec_ext.isolation.network.network_access import (
+from jupyter_exec_ext.isolation.network.access_decision import (
     NetworkAccess,
     NetworkSecret,
     RuleSet,
@@ -18,6 +17,7 @@ from jupyter_exec_ext.isolation.network.network_access import (
     decide,
     decide_address,
 )
+from jupyter_exec_ext.isolation.network.control_messages import access_from_json, access_to_json
 from jupyter_exec_ext.isolation.network.rules import (
     MAX_RULES,
     RuleError,

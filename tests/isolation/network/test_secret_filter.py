@@ -17,7 +17,7 @@ import trustme
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from jupyter_exec_ext.isolation.network.network_access import NetworkAccess, NetworkSecret, Target
+from jupyter_exec_ext.isolation.network.access_decision import NetworkAccess, NetworkSecret, Target
 from jupyter_exec_ext.isolation.network.secret_filter import SecretFilter
 from jupyter_exec_ext.isolation.network.upstream import Refused
 from tests.support.full import scaled

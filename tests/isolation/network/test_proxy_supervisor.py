@@ -18,7 +18,7 @@ import aiohttp
 import psutil
 import pytest
 
-from jupyter_exec_ext.isolation.network import client_connection, egress_proxy, proxy_launch
+from jupyter_exec_ext.isolation.network import client_connection, proxy_launch, proxy_supervisor
 from jupyter_exec_ext.isolation.network.certificates import CertificateAuthority
 from jupyter_exec_ext.isolation.network.control_messages import (
     ControlSocket,
@@ -26,8 +26,8 @@ from jupyter_exec_ext.isolation.network.control_messages import (
     ProxySettings,
     access_to_json,
 )
-from jupyter_exec_ext.isolation.network.egress_proxy import EgressProxy, ProxyUnavailable
 from jupyter_exec_ext.isolation.network.proxy_process import MAX_DATA_BYTES, Proxy
+from jupyter_exec_ext.isolation.network.proxy_supervisor import ProxySupervisor, ProxyUnavailable
 from jupyter_exec_ext.isolation.network.rules import RuleError
 from jupyter_exec_ext.isolation.network.trusted_certificates import TRUST_VARIABLES, make_trust
 from jupyter_exec_ext.isolation.network.upstream import Upstream
@@ -71,9 +71,9 @@ def test_process_ends_with_a_server_that_is_killed() -> None:
     program = """if True:
         import asyncio, socket
         from jupyter_exec_ext.isolation.network.control_messages import ProxySettings
-        from jupyter_exec_ext.isolation.network.egress_proxy import EgressProxy
+        from jupyter_exec_ext.isolation.network.proxy_supervisor import ProxySupervisor
         async def main():
-            proxy = EgressProxy(ProxySettings(), print)
+            proxy = ProxySupervisor(ProxySettings(), print)
             await proxy.certificate()
             print(proxy.pid, flush=True)
             await asyncio.Event().wait()
@@ -238,13 +238,13 @@ async def test_process_that_does_not_answer_is_ended_and_another_one_serves(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxy = await world.open(access_of(f"a.test:{world.http}"))
-    monkeypatch.setattr(egress_proxy, "_ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr(proxy_supervisor, "_ANSWER_SECONDS", 0.2)
     stopped = world.proxy.pid
     assert stopped is not None
     os.kill(stopped, signal.SIGSTOP)
     await world.proxy.close("s1")
     await until(lambda: world.proxy.pid not in (None, stopped))
-    monkeypatch.setattr(egress_proxy, "_ANSWER_SECONDS", 20)
+    monkeypatch.setattr(proxy_supervisor, "_ANSWER_SECONDS", 20)
     proxy = await world.open(access_of(f"a.test:{world.http}"))
     assert (await curl(proxy, f"http://a.test:{world.http}/"))[1] == "GET / 0\n"
 
@@ -254,7 +254,7 @@ async def test_session_opened_while_no_process_starts_is_served_by_the_first_tha
 ) -> None:
     program = proxy_launch._PROGRAM
     monkeypatch.setattr(proxy_launch, "_PROGRAM", "raise SystemExit(3)")
-    monkeypatch.setattr(egress_proxy, "_OPEN_SECONDS", 0.2)
+    monkeypatch.setattr(proxy_supervisor, "_OPEN_SECONDS", 0.2)
     with listen() as listener:
         with pytest.raises(ProxyUnavailable):
             await world.proxy.open("s1", listener, access_of(f"a.test:{world.http}"))
@@ -274,8 +274,8 @@ async def test_process_that_does_not_start_is_an_error_with_a_remedy(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(proxy_launch, "_PROGRAM", "raise SystemExit(3)")
-    monkeypatch.setattr(egress_proxy, "_OPEN_SECONDS", 0.5)
-    proxy = EgressProxy(ProxySettings(), lambda request: None)
+    monkeypatch.setattr(proxy_supervisor, "_OPEN_SECONDS", 0.5)
+    proxy = ProxySupervisor(ProxySettings(), lambda request: None)
     with listen() as listener, pytest.raises(ProxyUnavailable, match="log has the reason"):
         await proxy.open("s1", listener, access_of("a.test"))
     await proxy.stop()
@@ -285,11 +285,11 @@ async def test_process_that_does_not_start_is_an_error_with_a_remedy(
 def test_missing_library_and_wrong_upstream_are_named_without_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     for url in ("https://u:hidden@p.test", "p.test:3128", "http://u:hidden@p_.-:1", "http://u:hidden@p.test:x"):
         with pytest.raises(RuleError) as caught:
-            EgressProxy(ProxySettings(upstream_proxy=url), print)
+            ProxySupervisor(ProxySettings(upstream_proxy=url), print)
         assert "hidden" not in str(caught.value)
-    monkeypatch.setattr(egress_proxy, "missing_libraries", lambda: ["h11"])
+    monkeypatch.setattr(proxy_supervisor, "missing_libraries", lambda: ["h11"])
     with pytest.raises(ProxyUnavailable, match=r"jupyter-exec-ext\[network\]"):
-        EgressProxy(ProxySettings(), print)
+        ProxySupervisor(ProxySettings(), print)
 
 
 async def test_server_that_does_not_read_stops_requests_that_would_have_no_record(

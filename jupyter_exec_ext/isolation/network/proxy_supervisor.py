@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Any
 
+from .access_decision import NetworkAccess
 from .control_messages import (
     MAX_MESSAGE_BYTES,
     ControlSocket,
@@ -22,7 +23,6 @@ from .control_messages import (
     access_to_json,
 )
 from .libraries import INSTALL_COMMAND, missing_libraries
-from .network_access import NetworkAccess
 from .proxy_launch import start_proxy_process
 from .timeouts import finish_within
 from .upstream import UpstreamProxy
@@ -52,7 +52,7 @@ class _ServedSession:
         self.handed_to: ControlSocket | None = None
 
 
-class EgressProxy:
+class ProxySupervisor:
     """The egress proxy of a server, for all sessions that have network rules.
 
     Parameters

@@ -1,6 +1,6 @@
-"""Evictor: removes records in the store's thread once a size bound is exceeded, and once a minute those too old.
+"""Times of evictions: at once when a size bound is exceeded, and once a minute for records that are too old.
 
-`retention` selects and removes the records of one transaction. `storage_account` knows the sizes.
+`eviction` selects and removes the records, in the store's thread. `stored_bytes` knows the sizes.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ..errors import StorageFull
 from .audit_trail import AuditLog
 from .database import Database
 from .database_writer import Writer
-from .retention import Eviction, Removed, Retention, expire, measure
-from .storage_account import StorageAccount
+from .eviction import Eviction, Removed, Retention, expire, measure
+from .stored_bytes import StoredBytes
 
 #: Interval between looks at ages, and at what other servers of the same store have written.
 LOOK_SECONDS = 60.0
@@ -27,7 +27,7 @@ _RETRY_SECONDS = 0.5
 _WAIT_SECONDS = 30.0
 
 
-class Evictor:
+class EvictionSchedule:
     """Keeps the store within its bounds.
 
     Parameters
@@ -45,7 +45,7 @@ class Evictor:
 
     Attributes
     ----------
-    account : StorageAccount
+    account : StoredBytes
         The sizes of what is stored now.
     on_forget : callable
         Gets the ids of sessions of which no record is left, in the store's thread.
@@ -54,7 +54,7 @@ class Evictor:
     """
 
     def __init__(self, writer: Writer, logs: Path, server: str, retention: Retention, audit: AuditLog) -> None:
-        self.account = StorageAccount(retention.max_bytes)
+        self.account = StoredBytes(retention.max_bytes)
         self.on_forget: Callable[[Sequence[str]], None] = lambda session_ids: None
         self.on_removed: Callable[[Sequence[str]], None] = lambda execution_ids: None
         self._writer = writer
@@ -168,15 +168,15 @@ class GrowingFiles:
 
     Parameters
     ----------
-    evictor : Evictor
+    eviction : EvictionSchedule
         Makes room when a bound is exceeded.
     execution_id, owner : str
         The execution and its principal.
     """
 
-    def __init__(self, evictor: Evictor, execution_id: str, owner: str) -> None:
-        self._evictor = evictor
-        self._account = evictor.account
+    def __init__(self, eviction: EvictionSchedule, execution_id: str, owner: str) -> None:
+        self._eviction = eviction
+        self._account = eviction.account
         self._execution_id = execution_id
         self._owner = owner
 
@@ -189,13 +189,13 @@ class GrowingFiles:
         """Add the size of what was written; negative for what was removed. Does not wait."""
         self._account.grow(self._execution_id, self._owner, size_bytes)
         if size_bytes > 0 and self._account.needs_eviction(self._owner):
-            self._evictor.evict_soon()
+            self._eviction.evict_soon()
 
     def try_grow(self, size_bytes: int) -> bool:
         """Add the size of what is to be written, evicting if necessary; return whether there is room. Blocks."""
         self._account.grow(self._execution_id, self._owner, size_bytes)
         if self._account.needs_eviction(self._owner):
-            self._evictor.evict_and_wait()
+            self._eviction.evict_and_wait()
         # The size was added before the write, so that several spools cannot pass the bound together.
         if not self.is_full:
             return True

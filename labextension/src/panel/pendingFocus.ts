@@ -1,11 +1,11 @@
-/** Rows that somebody wants to see: they open, and take the focus, as soon as they are there. */
+/** Focus that waits for a row: the row opens and takes it as soon as it is there. */
 
 import { Signal } from '@lumino/signaling';
 import * as React from 'react';
 
-/** One session at a time: another one that is wanted takes its place. */
-class Wanted {
-  readonly changed = new Signal<Wanted, void>(this);
+/** One session at a time: another one takes its place. */
+class PendingFocus {
+  readonly changed = new Signal<PendingFocus, void>(this);
 
   get sessionId(): string | null {
     return this._sessionId;
@@ -31,12 +31,12 @@ class Wanted {
 }
 
 /** The field for the answer to code that asks for input. */
-export const wantedAnswer = new Wanted();
+export const wantedAnswer = new PendingFocus();
 /** The row of a session. */
-export const wantedSession = new Wanted();
+export const wantedSession = new PendingFocus();
 
 /** Call `act` with the session that is wanted, if there is one: at once, at each rendering, and when that changes. */
-export function useWanted(wanted: Wanted, act: (sessionId: string) => void): void {
+export function usePendingFocus(wanted: PendingFocus, act: (sessionId: string) => void): void {
   const latest = React.useRef(act);
   React.useEffect(() => {
     latest.current = act;

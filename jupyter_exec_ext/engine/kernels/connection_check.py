@@ -1,8 +1,8 @@
-"""Proof of a connection to a kernel: requests are answered and output arrives, before the connection is used.
+"""Check of a connection to a kernel, before it is used: requests are answered, and output arrives.
 
-A kernel that announces subscriptions (``iopub_welcome``, JEP 65) proves its output by itself. With any other, a request
-proves it whose ``status`` arrives on iopub. Where a kernel can be made to wait for its readers, the proof agrees on
-that with it, too.
+A kernel that announces subscriptions (``iopub_welcome``, JEP 65) shows by itself that output arrives. With any other,
+a request shows it, whose ``status`` arrives on iopub. Where a kernel can be made to wait for its readers, the check
+agrees on that with it, too.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _ASK_AGAIN_SECONDS = 2.0
 _DESCRIPTORS_PER_CHANNEL = 2
 
 
-class ProvableConnection(Protocol):
-    """Connection whose output channel is opened during its proof."""
+class CheckableConnection(Protocol):
+    """Connection whose output channel is opened during its check."""
 
     waits: bool
 
@@ -40,8 +40,8 @@ class ProvableConnection(Protocol):
         """Open the output channel."""
 
 
-class ConnectionProof:
-    """Proof of one connection.
+class ConnectionCheck:
+    """Check of one connection.
 
     Parameters
     ----------
@@ -53,7 +53,9 @@ class ConnectionProof:
         Whether it may be running something already, so that the shell channel does not answer.
     """
 
-    def __init__(self, connection: ProvableConnection, *, can_wait: bool, draws_plots: bool, may_be_busy: bool) -> None:
+    def __init__(
+        self, connection: CheckableConnection, *, can_wait: bool, draws_plots: bool, may_be_busy: bool
+    ) -> None:
         self._connection = connection
         self._can_wait = can_wait
         self._draws_plots = draws_plots
@@ -67,7 +69,7 @@ class ConnectionProof:
         self._info_reply: KernelMessage | None = None
 
     def take_in(self, message: KernelMessage) -> bool:
-        """Take in a message if it belongs to the proof; return whether it does."""
+        """Take in a message if it belongs to the check; return whether it does."""
         if message.msg_type == "iopub_welcome":
             self._subscribed.set()
         elif message.parent_id in self._agreements:
@@ -87,7 +89,7 @@ class ConnectionProof:
         """The language that the kernel says it runs; empty until it has answered on the shell channel."""
         return "" if self._info_reply is None else language_told(self._info_reply.content)
 
-    async def prove(self, timeout_seconds: float) -> None:
+    async def check(self, timeout_seconds: float) -> None:
         """Wait until the kernel answers requests and our subscription is seen to work.
 
         Raises
@@ -98,11 +100,11 @@ class ConnectionProof:
             itself, does not report that.
         """
         try:
-            await asyncio.wait_for(self._prove(), timeout_seconds)
+            await asyncio.wait_for(self._check(), timeout_seconds)
         except asyncio.TimeoutError:
             raise KernelStartTimeout(f"the kernel did not answer within {timeout_seconds:g} s of its start") from None
 
-    async def _prove(self) -> None:
+    async def _check(self) -> None:
         self._connection.ask()  # not waited for: it shows whether the kernel answers there at all
         self._probe()
         await self._ask_until(self._replied, self._probe, _ASK_AGAIN_SECONDS)

@@ -3,9 +3,9 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IPolicy, IToken } from '../api/types';
-import { limitWords } from '../panel/words';
+import { limitWords } from '../words';
 import { oneLine } from '../safety/text';
-import type { TokenState } from './tree';
+import type { TokenState } from './tokenTree';
 
 export const HOUR_SECONDS = 3600;
 const DAY_SECONDS = 24 * HOUR_SECONDS;

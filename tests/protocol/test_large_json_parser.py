@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jupyter_exec_ext.protocol import json_pieces
-from jupyter_exec_ext.protocol.json_pieces import KeepUpTo, LeftOut, loads_in_pieces
+from jupyter_exec_ext.protocol import large_json_parser
+from jupyter_exec_ext.protocol.large_json_parser import KeepUpTo, LeftOut, loads_in_pieces
 from jupyter_exec_ext.protocol.strict_json import loads_lenient, utf8_size
 
 NASTY = st.text(st.sampled_from('\\\\\\"\n\t\x00aé\u2028😀\ud83d\ude00 u0'), max_size=60)
@@ -31,9 +31,9 @@ def bytes_of(value: Any) -> bytes:
 def _small_windows() -> Iterator[None]:
     """Cut everywhere: as if 64 characters were many."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(json_pieces, "PIECE_BYTES", 17)
-        patch.setattr(json_pieces, "_SHORT_BYTES", 3)
-        patch.setattr(json_pieces, "_FIRST_WINDOW_BYTES", 16)
+        patch.setattr(large_json_parser, "PIECE_BYTES", 17)
+        patch.setattr(large_json_parser, "_SHORT_BYTES", 3)
+        patch.setattr(large_json_parser, "_FIRST_WINDOW_BYTES", 16)
         yield
 
 

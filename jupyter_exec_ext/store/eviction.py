@@ -1,8 +1,8 @@
-"""Retention: selects and removes ended records that are too old, or that exceed a size bound.
+"""Eviction: selects and removes ended records that are too old, or that exceed a size bound.
 
 Each top-level token has a share of the store. A token over its share loses its own oldest records. When the whole store
 exceeds its bound, the principal furthest beyond its entitlement loses its oldest records first. Of each principal,
-spooled outputs are removed before records and logs. `evictor` runs this in the store's thread.
+spooled outputs are removed before records and logs. `eviction_schedule` runs this in the store's thread.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..system.removal import remove_tree
 from .database import Database
 from .log_file import log_path, remove_spool, spool_path
 from .search_database import SEARCH_DATABASE
-from .storage_account import ROW_BYTES, StorageAccount, StoredTotals, entitlements, size_on_disk
+from .stored_bytes import ROW_BYTES, StoredBytes, StoredTotals, entitlements, size_on_disk
 
 #: Records removed in one transaction. The rest follows in later ones, so that other writes come between.
 MAX_REMOVED = 256
@@ -172,11 +172,11 @@ class Eviction:
 
     Parameters
     ----------
-    account : StorageAccount
+    account : StoredBytes
         Loaded with the result of `measure`.
     """
 
-    def __init__(self, db: Database, logs: Path, account: StorageAccount) -> None:
+    def __init__(self, db: Database, logs: Path, account: StoredBytes) -> None:
         self._db = db
         self._logs = logs
         self._account = account

@@ -1,6 +1,6 @@
 """Account of stored bytes: how many the store holds, in all and for each principal.
 
-Each write to the store is added at once, in any thread. `retention` reloads the account from the database and selects
+Each write to the store is added at once, in any thread. `eviction` reloads the account from the database and selects
 the records to remove when a bound is exceeded.
 """
 
@@ -70,7 +70,7 @@ class StoredTotals:
         return self.database - self.rows
 
 
-class StorageAccount:
+class StoredBytes:
     """The store's bytes in all and for each principal. Thread-safe.
 
     Parameters
@@ -212,7 +212,7 @@ class StorageAccount:
             self._database -= row_bytes
 
 
-def entitlements(account: StorageAccount, roots: Iterable[str]) -> dict[str, int]:
+def entitlements(account: StoredBytes, roots: Iterable[str]) -> dict[str, int]:
     """Return the bytes that each root can keep regardless of the others.
 
     This is an equal part of the size after an eviction, or the root's share if that is less. Evictions start with the

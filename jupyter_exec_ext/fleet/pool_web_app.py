@@ -52,7 +52,7 @@ _OWN_HEADERS = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"
 _OPENAPI = Path(__file__).parent.parent / "server" / "openapi.yaml"
 
 
-class PoolService:
+class PoolWebApp:
     """The pool's HTTP interface.
 
     Parameters
@@ -199,8 +199,8 @@ class PoolService:
         if error.status == 401:
             # Browsers ask for the token of the page in a dialog. Elsewhere, one that they keep must not be good.
             headers["WWW-Authenticate"] = 'Basic realm="token"' if _is_status_page(request) else "Bearer"
-        if error.retry_after_seconds is not None:
-            headers["Retry-After"] = str(max(1, round(error.retry_after_seconds)))
+        if error.retry_after_header is not None:
+            headers["Retry-After"] = error.retry_after_header
         if error.status in (429, 503):
             self._metrics.refusals.labels(error.code).inc()
         status = error.status

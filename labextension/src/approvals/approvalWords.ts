@@ -3,7 +3,7 @@
 import type { TranslationBundle } from '@jupyterlab/translation';
 
 import type { IApproval, IExecution, IPolicy, IToken } from '../api/types';
-import { executionStateWords } from '../panel/words';
+import { executionStateWords } from '../words';
 import { oneLine } from '../safety/text';
 import type { Outcome } from './queue';
 

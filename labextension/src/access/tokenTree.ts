@@ -1,4 +1,4 @@
-/** Tokens with those below them: pure. */
+/** Tree of tokens: each with those that were made with it. Pure. */
 
 import type { IToken } from '../api/types';
 

@@ -21,7 +21,7 @@ from traitlets import TraitError
 SERVER_SESSION_TYPE = "exec"
 
 
-class KernelUses:
+class KernelUseMarks:
     """Uses of a host's kernels. Each has a user, which is any object, and ends once however often `end` is called.
 
     Only the records that the host sends count a session as a connection. By the manager's own number, Jupyter Server

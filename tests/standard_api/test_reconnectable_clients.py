@@ -15,12 +15,18 @@ from jupyter_exec_ext.errors import ExecError, QueueFull, SessionNotFound, TooMa
 from jupyter_exec_ext.models import ExecutionRequest, Session, SessionRequest
 from jupyter_exec_ext.protocol.kernel_messages import KernelMessage, new_header
 from jupyter_exec_ext.server.gate import Access
-from jupyter_exec_ext.standard_api import client_registry, comm_outbox, creation_locks, execution_display, remote_client
-from jupyter_exec_ext.standard_api.client_connection import Disconnected
+from jupyter_exec_ext.standard_api import (
+    client_registry,
+    comm_outbox,
+    creation_locks,
+    execution_display,
+    reconnectable_client,
+)
 from jupyter_exec_ext.standard_api.client_registry import ClientKey, ClientRegistry
+from jupyter_exec_ext.standard_api.connection_interface import Disconnected
 from jupyter_exec_ext.standard_api.creation_locks import CreationLocks
 from jupyter_exec_ext.standard_api.outgoing_messages import OutgoingMessage
-from jupyter_exec_ext.standard_api.remote_client import RemoteClient
+from jupyter_exec_ext.standard_api.reconnectable_client import ReconnectableClient
 
 ME = owner("me", {"username": "me"})
 
@@ -247,7 +253,7 @@ def comm_message(number: int) -> KernelMessage:
 async def test_comm_messages_keep_order_after_reconnect(
     registry: ClientRegistry, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RemoteClient, "_may_use_comms", lambda client: True)
+    monkeypatch.setattr(ReconnectableClient, "_may_use_comms", lambda client: True)
     first = Socket()
     client = await registry.connect(key_of(session), ME, first)
     first.end_connection("the network broke")
@@ -266,7 +272,7 @@ async def test_comm_messages_keep_order_after_reconnect(
 async def test_full_comm_outbox_disconnects_client(
     registry: ClientRegistry, session: Session, monkeypatch: pytest.MonkeyPatch, name: str, bound: int
 ) -> None:
-    monkeypatch.setattr(RemoteClient, "_may_use_comms", lambda client: True)
+    monkeypatch.setattr(ReconnectableClient, "_may_use_comms", lambda client: True)
     monkeypatch.setattr(comm_outbox, name, bound)
     socket = Socket(is_blocked=True)
     client = await registry.connect(key_of(session), ME, socket)
@@ -345,7 +351,7 @@ async def test_frame_with_millions_of_values_is_refused_before_parsing(
 async def test_client_with_too_many_pending_requests_is_disconnected(
     registry: ClientRegistry, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(remote_client, "_MAX_TASKS", 6)
+    monkeypatch.setattr(reconnectable_client, "_MAX_TASKS", 6)
     socket = Socket(is_blocked=True)
     client = await registry.connect(key_of(session), ME, socket)
     for _ in range(5):  # with the display of executions and the outbox, that is one more than it may have

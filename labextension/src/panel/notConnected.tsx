@@ -1,4 +1,4 @@
-/** Placeholder of a section that has nothing from the server. */
+/** Placeholder of a section while the server is out of reach. */
 
 import * as React from 'react';
 
@@ -6,7 +6,7 @@ import { isOutOfReach } from '../model/state';
 import { useExecState, useServices } from './services';
 
 /** Nothing below a banner that gives the server's own reason. */
-export function NotYet(): React.ReactElement | null {
+export function NotConnected(): React.ReactElement | null {
   const { trans } = useServices();
   const { connection } = useExecState();
   if (!isOutOfReach(connection)) {
@@ -18,7 +18,7 @@ export function NotYet(): React.ReactElement | null {
 }
 
 /** Return whether the server's answers are missing or may be out of date. */
-export function useIsNotYet(): boolean {
+export function useIsNotConnected(): boolean {
   const { info, connection } = useExecState();
   return info === null || isOutOfReach(connection);
 }

@@ -1,4 +1,4 @@
-"""Server's side of one client of a kernel, which outlives its WebSocket for a reconnect.
+"""One client of a kernel, as the server keeps it: it outlives its WebSocket for a reconnect.
 
 It forwards the client's requests to the session. `execution_display` sends the session's output to the client.
 """
@@ -15,8 +15,8 @@ from ..engine.executions.live_execution import LiveExecution
 from ..errors import ExecError, Forbidden, InvalidRequest, NoInputRequested, PolicyDenied
 from ..models import JupyterExecutionRequest, Session, SessionState
 from ..protocol.kernel_messages import KernelMessage
-from .client_connection import Connection, Disconnected
 from .comm_outbox import CommOutbox
+from .connection_interface import Connection, Disconnected
 from .execution_display import ClientTooSlow, ExecutionDisplay
 from .incoming_messages import IncomingMessage, get_needed_access, limit_history_request, read_message, select_history
 from .interrupts import interrupt_kernel
@@ -29,7 +29,7 @@ _MAX_COMM_ID_CHARACTERS = 200
 _CODE_RUNNING_TYPES = ("complete_request", "inspect_request")
 
 
-class RemoteClient:
+class ReconnectableClient:
     """Server's side of one client of a session's kernel.
 
     While the client is disconnected, its messages wait for the next connection.
@@ -46,7 +46,7 @@ class RemoteClient:
     Attributes
     ----------
     is_behind : bool
-        True if messages for the client were dropped. A reconnect then needs a new `RemoteClient`.
+        True if messages for the client were dropped. A reconnect then needs a new `ReconnectableClient`.
     """
 
     def __init__(self, engine: ExecEngine, caller: Caller, session_id: str) -> None:
@@ -88,7 +88,7 @@ class RemoteClient:
         self._connection = connection
         self._may_send.set()
 
-    def adopt_executions(self, earlier: RemoteClient) -> None:
+    def adopt_executions(self, earlier: ReconnectableClient) -> None:
         """Send the executions that the same client requested, and that an `earlier` one did not finish."""
         self._display.adopt_executions(earlier._display)
 

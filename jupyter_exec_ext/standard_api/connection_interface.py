@@ -1,4 +1,4 @@
-"""Interface of a connection to a kernel's client: `RemoteClient` uses it, and the WebSocket handler implements it."""
+"""Interface of a connection to a kernel's client, between `ReconnectableClient` and the WebSocket handler."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 
 from jupyter_exec_ext.auth.caller import Bound, Caller
 from jupyter_exec_ext.auth.policy import Policy
-from jupyter_exec_ext.mcp.caller_times import idle_seconds_of, renewal_seconds_of
+from jupyter_exec_ext.mcp.caller_time_limits import idle_seconds_of, renewal_seconds_of
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import type {
   Isolation,
   IToken,
   SessionState
-} from '../api/types';
-import type { Trouble } from '../api/errors';
-import { tokenId } from '../model/view';
-import { oneLine } from '../safety/text';
+} from './api/types';
+import type { Trouble } from './api/errors';
+import { tokenId } from './model/view';
+import { oneLine } from './safety/text';
 
 /** State of a session or, where it stands still, the thing that it waits for. */
 export function standingWords(trans: TranslationBundle, session: ISession): string {

@@ -14,7 +14,7 @@ _MAX_WAITING_PER_ACCOUNT = 1_000
 Request = tuple[Collection[str], "asyncio.Future[Reservation]"]
 
 
-class WaitingQueue:
+class PlaceQueue:
     """Requests that wait for a place; each has names of servers that it must not be on."""
 
     def __init__(self) -> None:
