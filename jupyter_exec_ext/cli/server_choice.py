@@ -42,20 +42,14 @@ _SERVER_HELP = (
 BINDER_URL = "https://mybinder.org"
 
 
-# At a JupyterHub, a session or token of a command ends at the latest after this time.
-_KEPT_SECONDS = 30 * 24 * 3600
-# Any other token that a command has there is revoked at its end, or by the Hub after this time.
-_PASSING_SECONDS = 24 * 3600
-
-
 def add_server_options(
     parser: argparse.ArgumentParser, default: str | None, without: str, *, keeps_token: bool = False
 ) -> None:
     """Add the options that choose the server. `without` describes the server that is used without them.
 
     A command without a `default` needs a server only while it runs. It may launch a Binder or a container, and it stops
-    a server that it has started at a JupyterHub. One with `keeps_token` makes sessions or tokens, which end with the
-    token that it has at the Hub, so that one stays valid when the command has ended.
+    a server that it has started at a JupyterHub. One with `keeps_token` makes what ends with the token that it has at
+    the Hub, such as a session, so that one stays valid when the command has ended.
     """
     passing = default is None
     parser.set_defaults(stop_server=passing, keeps_token=keeps_token, binder=None, binder_url=None, docker=None)
@@ -271,7 +265,6 @@ def _at_hub(args: argparse.Namespace) -> JupyterHubServer:
         user=args.hub_user,
         server_name=args.hub_server or "",
         stop=args.stop_server,
-        token_lifetime_seconds=_KEPT_SECONDS if args.keeps_token else _PASSING_SECONDS,
         on_progress=show_phases if sys.stderr.isatty() else None,
         verify=args.ca_bundle or True,
     )

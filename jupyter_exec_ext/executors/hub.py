@@ -1,133 +1,30 @@
-"""Server of a user at a JupyterHub: its start, with the Hub's progress events, and its stop."""
+"""Server of a user at a JupyterHub: started for a program, with a token of its own, and stopped at its end."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from ..client.api.retries import NO_RETRY
-from ..client.api.steps import Operation, Pause, Reply
+from ..client.api.steps import Operation
 from ..client.fork_safety import atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.driver import SyncDriver
-from ..errors import ClientError, ConnectionFailed, ConnectionLost, ExecError, ServerStartFailed, Unavailable
-from .hub_api import POLL_SECONDS, HubServerApi, IssuedHubToken, ServerState, hub_at, message_of, whoami
+from ..errors import ClientError, ExecError, Unavailable
+from .hub_api import HubServerApi, IssuedHubToken, hub_at, whoami
+from .hub_launch import HubLaunch
 from .managed_server import ManagedServer
 from .remote_launch import (
     Deadline,
     OnProgress,
     ProgressReporter,
-    follow_events,
     run_until_deadline,
     server_at,
-    to_one_line,
 )
-
-
-class HubLaunch:
-    """Start of one server: requests it if need be, and waits until the server is ready.
-
-    Attributes
-    ----------
-    asked : bool
-        Whether this launch has started the server. If two programs request a start at the same moment, the Hub confirms
-        both, and both take the server for theirs.
-    """
-
-    def __init__(
-        self, api: HubServerApi, options: Mapping[str, Any] | None, deadline: Deadline, progress: ProgressReporter
-    ) -> None:
-        self._api = api
-        self._options = options
-        self._deadline = deadline
-        self._progress = progress
-        self._failure: str | None = None
-        self.asked = False
-        self._has_begun = False
-
-    def run(self) -> Operation[ServerState]:
-        """Start the server if need be, and return its state once it is ready.
-
-        Raises
-        ------
-        ServerStartFailed
-            If the Hub reports a failure, or the server stops again.
-        """
-        while True:
-            server = yield from self._api.state()
-            if server.ready:
-                self._progress.report("ready", "", 100.0)
-                return server
-            if server.pending == "spawn":
-                yield from self._follow()
-            elif server.pending:  # it stops, or the Hub checks whether it runs
-                yield Pause(POLL_SECONDS)
-            elif self._has_begun:
-                yield from self._follow()  # raises the Hub's reason, if it has one
-                raise ServerStartFailed(
-                    f"the server of {self._api.full_name} stopped again while it started"
-                    f" (the last that was heard: {self._deadline.last_message}); its log, and the Hub's, say why"
-                )
-            else:
-                yield from self._request_start()
-
-    def _request_start(self) -> Operation[None]:
-        self._progress.report("starting", "asking the Hub for the server")
-        self.asked = True  # also if the reply is lost: just now the server did not run
-        try:
-            reply = yield from self._api.request_start(self._options)
-        except ConnectionLost:  # the next request finds the start under way
-            yield Pause(POLL_SECONDS)
-            return
-        except ConnectionFailed:
-            self.asked = False
-            raise
-        if reply.ok:
-            self._has_begun = True
-            return
-        error = self._api.refusal(reply, "start the server", "start:servers")
-        self.asked = reply.status >= 500  # a proxy may have given up waiting for the Hub
-        wait = error.retry_after_seconds
-        if reply.status in (429, 503) and wait is not None and wait < self._deadline.left_seconds:
-            self._progress.report("starting", error.message)
-            yield Pause(max(wait, POLL_SECONDS))
-        elif reply.status < 500 and reply.status != 400:
-            raise error
-        elif (yield from self._api.state()).is_stopped:
-            if self.asked:
-                yield from self._follow()  # the event stream has the reason for an "Internal Server Error"
-            raise ServerStartFailed(f"the Hub did not start the server of {self._api.full_name}: {message_of(reply)}")
-        # Otherwise the server is starting, by another request or by this one, or is still stopping.
-
-    def _follow(self) -> Operation[None]:
-        """Read progress events; if the stream is cut, the caller polls the server's state."""
-        self._has_begun = True
-        outcome = yield from follow_events(self._api.progress_path, self._handle_event)
-        if self._failure is not None:
-            self._progress.report("failed", self._failure)
-            raise ServerStartFailed(
-                f"the Hub could not start the server of {self._api.full_name}: {self._failure}; the Hub's log says more"
-            )
-        if isinstance(outcome, Reply) and outcome.status in (401, 403):
-            raise self._api.refusal(outcome, "follow the server's start", "read:servers")
-        if outcome is not None:
-            yield Pause(POLL_SECONDS)
-
-    def _handle_event(self, event: Mapping[str, Any]) -> bool:
-        message = to_one_line(event.get("message"))
-        if event.get("failed"):
-            self._failure = message or "it gives no reason"
-            return True
-        if event.get("ready"):
-            return True
-        percent = event.get("progress")
-        self._progress.report("starting", message, float(percent) if isinstance(percent, (int, float)) else None)
-        return False
-
 
 # A stop may have to wait until a container has ended, and must not delay the program's exit for longer.
 _STOP_SECONDS = 60.0
@@ -201,7 +98,7 @@ class JupyterHubServer(ManagedServer):
         startup_timeout_seconds: float = 300.0,
         stop: bool = True,
         narrow_token: bool = True,
-        token_lifetime_seconds: int = 24 * 3600,
+        token_lifetime_seconds: int = 30 * 24 * 3600,
         on_progress: OnProgress | None = None,
         verify: bool | str = True,
         client_cert: str | tuple[str, str] | None = None,
@@ -219,7 +116,8 @@ class JupyterHubServer(ManagedServer):
         self._on_progress = on_progress
         self._own_token: IssuedHubToken | None = None
         self._connection_info: JupyterConnectionInfo | None = None
-        # Start time of the server, if this object has started it; empty if that server never got ready.
+        # Start times of the server, and of the one that this object has started.
+        self._started = ""
         self._ours: str | None = None
         self._user = user or ""
         self._server_name = server_name
@@ -262,30 +160,29 @@ class JupyterHubServer(ManagedServer):
             If it does not come up. Other errors are those of the class.
         """
         deadline = Deadline.of_start(self._startup_timeout_seconds, f"the server at {self._hub.url}")
-        atexit_in_this_process(self.stop)
-        with contextlib.ExitStack() as undo:
-            undo.callback(self._stop_quietly)
-            with contextlib.closing(SyncDriver(self._hub)) as driver:
-                self._user = self._user or driver.perform(run_until_deadline(deadline, whoami()))
-                if self._narrow_token and self._own_token is None:
-                    issuing = self._api.issue_token(self._token_lifetime_seconds, _NOTE)
-                    self._own_token = driver.perform(run_until_deadline(deadline, issuing))
-                progress = ProgressReporter(deadline, self._on_progress)
-                launch = HubLaunch(self._api, self._user_options, deadline, progress)
-                try:
-                    server = driver.perform(run_until_deadline(deadline, launch.run()))
-                finally:
-                    # If the launch fails there is no start time: what it has asked for is stopped in any case.
-                    self._ours = "" if launch.asked else self._ours
-                self._ours = server.started if launch.asked else self._ours
+        # After a failure only what this call has begun is undone: clients may still use what was there before.
+        with contextlib.ExitStack() as undo, contextlib.closing(SyncDriver(self._hub)) as driver:
+            self._user = self._user or driver.perform(run_until_deadline(deadline, whoami()))
+            token_id = None if self._own_token is None else self._own_token.id
+            if self._narrow_token and not driver.perform(run_until_deadline(deadline, self._api.has_token(token_id))):
+                issuing = self._api.issue_token(self._token_lifetime_seconds, _NOTE)
+                self._own_token = driver.perform(run_until_deadline(deadline, issuing))
+                undo.callback(_quietly, self._revoke_own_token)
+            progress = ProgressReporter(deadline, self._on_progress)
+            launch = HubLaunch(self._api, self._user_options, deadline, progress)
+            undo.callback(_quietly, partial(self._stop_begun, launch))
+            server = driver.perform(run_until_deadline(deadline, launch.run()))
             own_token = None if self._own_token is None else self._own_token.text
             there = server_at(server.url, self._hub, "the Hub", own_token or self._hub.token)
-            self._connection_info = replace(there, why_lost=partial(self._why_lost, server.started))
+            self._connection_info = replace(there, why_lost=self._why_lost)
+            self._started = server.started
+            self._ours = server.started if launch.asked else self._ours
             undo.pop_all()
+        atexit_in_this_process(self.stop)
 
-    def _stop_quietly(self) -> None:
-        with contextlib.suppress(ExecError):  # the error that led here is the cause
-            self.stop()
+    def _stop_begun(self, launch: HubLaunch) -> None:
+        if launch.asked:  # its start time is not known
+            self._stop_server("")
 
     def stop(self) -> None:
         """Stop the server, if this object has started it, and revoke its token; calling it again does nothing.
@@ -297,16 +194,28 @@ class JupyterHubServer(ManagedServer):
         """
         atexit.unregister(self.stop)
         self._connection_info = None
+        try:
+            if self._ours is not None:
+                self._stop_server(self._ours)
+            self._ours = None
+        finally:
+            self._revoke_own_token()
+
+    def _stop_server(self, started: str) -> None:
+        if self._stops:
+            self._finish("stop the server", self._api.stop(started))
+
+    def _revoke_own_token(self) -> None:
+        if self._own_token is not None:
+            self._finish("revoke the server's token", self._api.revoke_token(self._own_token.id))
+            self._own_token = None
+
+    def _finish(self, action: str, operation: Operation[None]) -> None:
+        """Perform a request of the end; `action` says what the Hub is to do."""
+        remedy = "it may still do it; look at the Hub's page"
+        deadline = Deadline(_STOP_SECONDS, f"the Hub did not {action}", remedy, Unavailable)
         with contextlib.closing(SyncDriver(self._hub)) as driver:
-            try:
-                if self._ours is not None and self._stops:
-                    driver.perform(run_until_deadline(_stop_deadline("stop the server"), self._api.stop(self._ours)))
-                self._ours = None
-            finally:
-                if self._own_token is not None:
-                    revoking = self._api.revoke_token(self._own_token.id)
-                    driver.perform(run_until_deadline(_stop_deadline("revoke the server's token"), revoking))
-                    self._own_token = None
+            driver.perform(run_until_deadline(deadline, operation))
 
     def keep_token(self) -> None:
         """Leave the narrow token valid at the end: sessions and tokens that were made with it end when it does.
@@ -315,8 +224,8 @@ class JupyterHubServer(ManagedServer):
         """
         self._own_token = None
 
-    def _why_lost(self, started: str) -> str | None:
-        """Return why a server that was `started` then will not come back, or None if it may or the Hub is silent."""
+    def _why_lost(self) -> str | None:
+        """Return why the server will not come back, or None if it may or the Hub is silent."""
         hurried = replace(self._api, retry=NO_RETRY)
         deadline = Deadline(_STATE_SECONDS, "the Hub did not answer", "", Unavailable)
         try:
@@ -326,7 +235,7 @@ class JupyterHubServer(ManagedServer):
             return None
         if state.is_stopped:
             return f"the JupyterHub reports that the server {self._api.full_name} was stopped or has failed"
-        if state.started != started and started:
+        if state.started != self._started and self._started:
             return f"the JupyterHub reports that another server {self._api.full_name} was started meanwhile"
         return None
 
@@ -338,7 +247,6 @@ class JupyterHubServer(ManagedServer):
         return f"{type(self).__name__}({self._hub.url!r}, user={self._user!r}, server_name={self._server_name!r})"
 
 
-def _stop_deadline(action: str) -> Deadline:
-    return Deadline(
-        _STOP_SECONDS, f"the Hub did not {action}", "it may still do it; look at the Hub's page", Unavailable
-    )
+def _quietly(undo: Callable[[], None]) -> None:
+    with contextlib.suppress(ExecError):  # the error that led here is the cause
+        undo()

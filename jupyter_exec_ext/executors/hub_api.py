@@ -217,6 +217,15 @@ class HubServerApi:
             raise UnexpectedAnswer("the Hub created a token, but its answer has no token")
         return IssuedHubToken(model["id"], model["token"])
 
+    def has_token(self, token_id: str | None) -> Operation[bool]:
+        """Return whether a token of the user is still valid; False for None."""
+        if token_id is None:
+            return False
+        reply = yield from exchange(Request("GET", f"{self._user_path}/tokens/{segment(token_id)}"), self.retry)
+        if not reply.ok and reply.status != 404:
+            raise self.refusal(reply, "look for the server's token", "tokens")
+        return reply.ok
+
     def revoke_token(self, token_id: str) -> Operation[None]:
         """Revoke a token; one that has ended already is no error."""
         reply = yield from exchange(Request("DELETE", f"{self._user_path}/tokens/{segment(token_id)}"), self.retry)

@@ -18,8 +18,8 @@ from ..errors import (
     Unavailable,
     UnexpectedAnswer,
 )
-from ..executors.hub import HubLaunch
 from ..executors.hub_api import HubServerApi, list_addresses
+from ..executors.hub_launch import HubLaunch
 from ..executors.remote_launch import Deadline, ProgressReporter, run_until_deadline
 from .fleet import FleetServer
 

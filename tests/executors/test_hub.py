@@ -31,7 +31,6 @@ from jupyter_exec_ext.errors import (
     ConnectionFailed,
     ExecError,
     Forbidden,
-    InvalidRequest,
     LimitReached,
     MissingScope,
     NotFound,
@@ -168,6 +167,11 @@ def no_way_in(keys: Sequence[str], info: JupyterConnectionInfo, session_id: str)
                     channels, header=there.auth_headers, suppress_origin=True, http_no_proxy=["*"], timeout=30
                 )
             assert refused.value.status_code in (401, 403)
+
+
+def is_known(hub: HubHost, key: str) -> bool:
+    answer = requests.get(f"{hub.hub_url}api/user", headers={"Authorization": f"token {key}"}, timeout=30)
+    return answer.status_code == 200
 
 
 def key_of(server: JupyterHubServer) -> str:
@@ -427,6 +431,36 @@ def test_a_lost_answer_to_the_request_to_start_starts_nothing_twice(hub: HubHost
     assert servers(hub, "light-max") == {}
 
 
+def test_failed_restart_leaves_clients_their_token(hub: HubHost) -> None:
+    with JupyterHubServer(hub.hub_url, token_of(hub, "light-pam")) as server:
+        key, before = key_of(server), server.connection_info
+        stop_behind_its_back(hub, "light-pam")
+        server._user_options = {"fail": "no room on the cluster"}
+        with pytest.raises(ServerStartFailed, match="no room"):
+            server.start()
+        assert (server.connection_info, key_of(server)) == (before, key)
+        server._user_options = {"slow": 0}
+        server.start()
+        assert key_of(server) == key
+        assert is_known(hub, key)
+        # What clients copied at first tells now of the server that runs now.
+        assert before.why_lost is not None
+        assert before.why_lost() is None
+        stop_behind_its_back(hub, "light-pam")
+        assert "was stopped" in str(before.why_lost())
+    assert not is_known(hub, key)
+
+
+def test_restart_replaces_a_token_that_has_ended(hub: HubHost) -> None:
+    with JupyterHubServer(hub.hub_url, token_of(hub, "light-quin")) as server:
+        key = key_of(server)
+        hub.revoke_token("light-quin", key)
+        server.start()
+        assert key_of(server) != key
+        assert is_known(hub, key_of(server))
+    assert "jupyter_exec_ext" not in tokens(hub, "light-quin")
+
+
 def test_stopped_server_raises_client_error_without_token(hub: HubHost) -> None:
     token = token_of(hub, "light-ned")
     server = JupyterHubServer(hub.hub_url, token)
@@ -442,16 +476,14 @@ def test_stopped_server_raises_client_error_without_token(hub: HubHost) -> None:
 
 
 @only_in_full
-def test_a_token_that_would_live_too_long_for_the_hub_is_named(tmp_path: Path) -> None:
+def test_a_hub_that_is_full_starts_nothing_and_keeps_no_token(tmp_path: Path) -> None:
     recipe = tmp_path / "recipe.py"
-    recipe.write_text("c.JupyterHub.token_expires_in_max_seconds = 60\nc.JupyterHub.active_server_limit = 1\n")
-    with running_hub(tmp_path, UNPROTECTED, recipe=recipe) as strict:
-        hub_token = strict.hub_token
-        strict.api("POST", "/users/ola")
-        with pytest.raises(InvalidRequest, match="must not exceed 60"):
-            JupyterHubServer(strict.hub_url, hub_token, user="ola")
+    recipe.write_text("c.JupyterHub.active_server_limit = 1\n")
+    with running_hub(tmp_path, UNPROTECTED, recipe=recipe) as full:
+        full.api("POST", "/users/ola")
         with pytest.raises(LimitReached):
-            JupyterHubServer(strict.hub_url, hub_token, user="ola", token_lifetime_seconds=60)
+            JupyterHubServer(full.hub_url, full.hub_token, user="ola")
+        assert "jupyter_exec_ext" not in tokens(full, "ola")
 
 
 @pytest.mark.parametrize(
