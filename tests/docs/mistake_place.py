@@ -121,7 +121,8 @@ def newcomers_place(home: Path) -> Iterator[Place]:
 
 def _write_files(desk: Path, client: ExecClient, owner_token: str) -> None:
     agent = client.tokens.create("agent", ["sessions:read", "executions:read"], policy="restricted")
-    broad = client.tokens.create("broad", ["sessions:create", "executions:create"], policy="restricted")
+    running = ["sessions:create", "sessions:delete", "executions:create"]
+    broad = client.tokens.create("broad", running, policy="restricted")
     revoked = client.tokens.create("revoked", ["sessions:read"])
     client.tokens.revoke(revoked.token.id)
     expired = client.tokens.create("expired", ["sessions:read"], expires_in_seconds=0.05)
