@@ -54,7 +54,7 @@ class _Builder(venv.EnvBuilder):
 
 
 def set_up(session_directory: str, environment: dict[str, str]) -> None:
-    """Make the virtual environment if it is missing, and have this process and its children use it.
+    """Make the virtual environment, and have this process and its children use it; done twice, it is the same.
 
     Parameters
     ----------
@@ -63,6 +63,12 @@ def set_up(session_directory: str, environment: dict[str, str]) -> None:
     environment : dict
         Variables for pip and uv, such as the index.
     """
+    # A kernel from a checkpoint may have changed its directory, and a branch has moved its environment.
+    if MODULE not in sys.modules:
+        _use_environment(session_directory, environment)
+
+
+def _use_environment(session_directory: str, environment: dict[str, str]) -> None:
     directory = session_directory if os.path.isdir(session_directory) else os.getcwd()
     home = os.path.join(directory, DIRECTORY)
     _Builder(symlinks=True).create(home)
@@ -100,7 +106,7 @@ def set_up(session_directory: str, environment: dict[str, str]) -> None:
             kept = [path for path in os.environ[name].split(os.pathsep) if not path.startswith(home)]
             os.environ[name] = os.pathsep.join(kept)
         sys.path[:] = [path for path in sys.path if not path.startswith(home)]
-        set_up(now, environment)
+        _use_environment(now, environment)
 
     module: Any = types.ModuleType(MODULE)
     module.install, module.move = install, move

@@ -98,6 +98,23 @@ def test_package_is_for_its_session_alone_survives_a_restart_and_ends_with_it(ho
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="checkpoints need Linux")
+def test_packages_install_after_a_restore_to_before_the_first_installation(host: Host) -> None:
+    owner = owner_of(host)
+    session = owner.session()
+    # In another directory, in which the kernel is to stay.
+    owner.run(session, "import os; os.mkdir('deep'); os.chdir('deep')")
+    checkpoint = owner.call("POST", f"/sessions/{session}/checkpoints", json={}).json()["id"]
+    install(owner, session, "small==2.0")
+    answer = owner.call("POST", f"/sessions/{session}/restore", json={"checkpoint": checkpoint})
+    assert answer.status_code == 200, answer.text
+    assert owner.run(session, _VERSION).json()["error"]["name"] == "ModuleNotFoundError"
+    installed = install(owner, session, "small==1.0")
+    assert installed["state"] == "ok", (installed["stdout"], installed["error"])
+    assert output(owner, session, f"{_VERSION}; print(os.path.basename(os.getcwd()))") == "1.0\ndeep\n"
+    owner.call("DELETE", f"/sessions/{session}")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="checkpoints need Linux")
 def test_branch_has_packages_of_its_own_which_outlive_the_session(host: Host) -> None:
     by = mint(host, policy="open")
     session = by.session()

@@ -69,7 +69,9 @@ class KernelStarter:
     language : str
         The kernel's language. Where its kernelspec names none, it is known once the kernel has answered.
     setup_code : str or None
-        Code that a kernel of the session's own runs, silently, before anything else.
+        Code that a fresh kernel of the session's own runs, silently, before anything else.
+    packages_code : str or None
+        Code that gives a kernel the session's packages, before `setup_code`; done twice, it is the same.
     network : KernelNetwork or None
         Network of a session with network rules.
     title : str
@@ -102,6 +104,7 @@ class KernelStarter:
         self.aside = aside
         self._first_launch = launch
         self.setup_code: str | None = None
+        self.packages_code: str | None = None
         self.title = ""
         self.network: KernelNetwork | None = None
         self.setups: list[str] = []
@@ -194,7 +197,8 @@ class KernelStarter:
         self.setups.clear()
         # Crash reports first, so that they cover the session's own set-up code, too.
         is_set_up = is_shared or kernel.traits.has_state  # it has run the set-up code before its checkpoint
-        for setup in (crash_setup, None if is_set_up else self.setup_code):
+        # Packages for a kernel from a checkpoint, too, which may be older than the session's first installation.
+        for setup in (crash_setup, self.packages_code, None if is_set_up else self.setup_code):
             if setup is not None:
                 self.set_up(connection, setup)
         # A kernel with files elsewhere runs code through a service, to which each request is a call.
@@ -211,10 +215,16 @@ class KernelStarter:
                 "when it is idle"
             ) from None
 
-    def add_setup(self, code: str, connection: KernelConnection | None) -> None:
-        """Have each kernel run more code of ours when it has started, and the present one now, if it is connected."""
-        self.setup_code = code if self.setup_code is None else f"{self.setup_code}\n{code}"
-        if connection is not None:
+    def add_setup(self, code: str | None, connection: KernelConnection | None) -> None:
+        """Have each fresh kernel run code of ours when it has started, and the present one now, if it is connected."""
+        self.setup_code = code
+        if connection is not None and code is not None:
+            self.set_up(connection, code)
+
+    def add_packages(self, code: str | None, connection: KernelConnection | None) -> None:
+        """Give packages to each kernel when it has started, and to the present one now, if it is connected."""
+        self.packages_code = code
+        if connection is not None and code is not None:
             self.set_up(connection, code)
 
     def set_up(self, connection: KernelConnection, code: str, *, silent: bool = True) -> None:

@@ -210,17 +210,19 @@ class SessionKernel:
         """The ids of the requests by which the present kernel was told to run our set-up code."""
         return self._starter.setups
 
-    def adopt(self, setup_code: str | None, title: str, network: KernelNetwork | None) -> None:
+    def adopt(
+        self, packages_code: str | None, setup_code: str | None, title: str, network: KernelNetwork | None
+    ) -> None:
         """Belong to a session from now on; a kernel of the warm pool is enlisted already. See `KernelStarter`."""
         self._starter.aside, self._starter.title, self._starter.network = None, title, network
         if self.kernel is not None:
             self._starter.serve_network(self.kernel)
-        if setup_code is not None:
-            self.add_setup(setup_code)
+        self._starter.add_packages(packages_code, self.connection)
+        self._starter.add_setup(setup_code, self.connection)
 
-    def add_setup(self, code: str) -> None:
-        """Have the kernel run more code of ours, now and each time that it has started."""
-        self._starter.add_setup(code, self.connection)
+    def add_packages(self, code: str) -> None:
+        """Have the kernel run the code that gives it packages, now and each time that it has started."""
+        self._starter.add_packages(code, self.connection)
 
     def warm_up(self) -> None:
         """Have the connected kernel do once what takes longer the first time; its user sees nothing of it."""

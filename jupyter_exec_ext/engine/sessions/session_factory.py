@@ -242,16 +242,15 @@ class SessionFactory:
             auto_checkpoint=request.auto_checkpoint,
         )
         files = self._locator.files_of(record)
-        # Packages first: a sandboxed kernel finds their place by the directory in which it starts.
         packages = None if plan.packages is None else self._packages.register(record.id, plan.packages)
         directory = change_directory_code(request.cwd) if request.cwd else None
-        setups = [code for code in (packages, setup_code, directory) if code]
+        setups = [code for code in (setup_code, directory) if code]
         code = "\n".join(setups) if setups and spec.language == "python" and spec.isolation != "remote" else None
         kernel = ready or self._new_kernel(record, plan, files, None if branch is None else branch.launch(record.id))
         network = None
         if plan.network is not None:
             network = self._networks.begin(record.id, record.owner, plan.network, plan.secrets)
-        kernel.adopt(code, _title(record, caller), network)
+        kernel.adopt(packages, code, _title(record, caller), network)
         live = LiveSession(
             record,
             kernel,
