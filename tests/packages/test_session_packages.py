@@ -243,6 +243,19 @@ def test_owner_installs_in_a_plain_session_and_it_survives_a_restart(host: Host)
     owner.call("DELETE", f"/sessions/{session}")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="checkpoints need Linux")
+def test_branch_of_an_owners_session_has_packages_after_a_restart(host: Host) -> None:
+    owner = owner_of(host)
+    session = owner.session()
+    install(owner, session, "small==1.0")
+    [branch] = [each["id"] for each in owner.call("POST", f"/sessions/{session}/branches", json={}).json()["sessions"]]
+    owner.call("DELETE", f"/sessions/{session}")
+    assert owner.call("POST", f"/sessions/{branch}/restart").status_code == 200
+    assert output(owner, branch, _VERSION) == "1.0\n"
+    assert install(owner, branch, "small==2.0")["state"] == "ok"
+    owner.call("DELETE", f"/sessions/{branch}")
+
+
 def test_owners_session_without_an_installation_has_no_environment_for_packages(host: Host) -> None:
     owner = owner_of(host)
     session = owner.session()

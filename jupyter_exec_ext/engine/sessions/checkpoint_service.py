@@ -184,11 +184,13 @@ class CheckpointService:
         request = SessionRequest(
             origin.kernel_name,
             name=f"{origin.name or origin.id} branch {number}",
+            env=live.request.env,
             metadata=origin.metadata,
             idle_timeout_seconds=origin.idle_timeout_seconds,
+            cwd=live.request.cwd,
             auto_checkpoint=origin.auto_checkpoint,
         )
-        branch = await self._sessions.create(caller, request, branch=Branch(origin.id, launch))
+        branch = await self._sessions.create(caller, request, live.setup_code, Branch(origin.id, launch))
         await self._session_files.changes(branch.id)  # the files that it begins with are no change of its first run
         return branch
 

@@ -1,7 +1,7 @@
 """Live session: its record, its queue, its kernel, and how it ends.
 
-A worker task exists only while there is something to run, so an idle session costs nothing. `SessionRunner` runs each
-execution; it waits for the kernel while the session restarts.
+`ExecutionWorker` takes executions out of the queue, and `SessionRunner` runs each; it waits for the kernel while the
+session restarts.
 """
 
 from __future__ import annotations
@@ -9,27 +9,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from ...errors import SessionEnded
-from ...models import Approval, ExecutionState, Session, SessionState
+from ...models import Approval, ExecutionState, Session, SessionRequest, SessionState
 from ...protocol.records_json import utc_timestamp
 from ..access.caller_limits import SessionLimits
 from ..change_feed import ChangeFeed
 from ..concurrency import MARGIN_SECONDS, ends_within
-from ..executions.lifecycle import StopCause, Verdict
+from ..executions.lifecycle import StopCause
 from ..executions.live_execution import LiveExecution
 from ..kernels.session_kernel import SessionKernel
 from ..ports import KernelLaunch, SessionFiles, SessionStore
 from .execution_queue import ExecutionQueue
+from .execution_worker import ExecutionWorker
 from .session_late_output import SessionLateOutput
 from .session_runner import SessionRunner
 from .session_timers import SessionTimers
 
-_CANCEL_SECONDS = 1.0
 # A kernel that exits when asked takes less, and so does one that has to be killed.
 _SHUTDOWN_SECONDS = 15.0
 # A right that has ended has to be without effect within a second.
@@ -43,6 +44,8 @@ class LiveSession:
     ----------
     record : Session
         In the state ``starting``, or ``idle`` with a kernel that runs already.
+    request : SessionRequest
+        Request that has made it.
     kernel : SessionKernel
         The session's own from now on, started or not.
     files : SessionFiles
@@ -53,11 +56,14 @@ class LiveSession:
         Handles messages that belong to no running execution.
     feed : ChangeFeed
         Gets each change of the record.
+    setup_code : str or None
+        Code of its creator that each fresh kernel runs before the caller's; branches have it, too.
     """
 
     def __init__(
         self,
         record: Session,
+        request: SessionRequest,
         kernel: SessionKernel,
         *,
         files: SessionFiles,
@@ -65,15 +71,27 @@ class LiveSession:
         late_output: SessionLateOutput,
         feed: ChangeFeed,
         limits: SessionLimits,
+        setup_code: str | None,
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self.record = record
+        self.request, self.setup_code = request, setup_code
         self.queue = ExecutionQueue(limits.max_queued_executions)
         self.kernel = kernel
         self.runner = runner = SessionRunner(
             record, kernel, files=files, late_output=late_output, limits=limits, log=log
         )
         self.watchers, self.requests = runner.watchers, runner.requests
+        self._worker = ExecutionWorker(
+            record.id,
+            self.queue,
+            runner,
+            kernel,
+            grace_seconds=limits.interrupt_grace_seconds,
+            on_busy=partial(self._become, state=SessionState.BUSY),
+            on_idle=partial(self._rest, state=SessionState.IDLE),
+            log=log,
+        )
         kernel.receiver, kernel.owner = runner, self
         self._files = files
         self._store = store
@@ -82,7 +100,6 @@ class LiveSession:
         self._limits = limits
         self._log = log
         self._loop = asyncio.get_running_loop()
-        self._worker: asyncio.Task[None] | None = None
         self._timers = SessionTimers(self._begin_close)
         self._on_end: list[Callable[[], object]] = []
         self._closing: asyncio.Task[None] | None = None
@@ -166,19 +183,8 @@ class LiveSession:
         if self._cut is not None:  # the session was closed while it was recorded
             await self.stop(execution, self._cut)
             return
-        self.queue.add(execution)
         self._timers.stop_idle()
-        if self._worker is None:
-            self._worker = self._loop.create_task(self._work())
-
-    async def _work(self) -> None:
-        self._become(state=SessionState.BUSY)
-        while (execution := await self.queue.next()) is not None:
-            await self.runner.execute(execution)
-            await self.queue.abort_after(execution)
-        # Nothing is awaited since the queue was found empty, so no execution is left without a worker.
-        self._worker = None
-        self._rest(state=SessionState.IDLE)
+        self._worker.submit(execution)
 
     def approve(self, execution: LiveExecution, approval: Approval, code: str) -> None:
         """Let an execution that awaits approval run in its turn."""
@@ -193,10 +199,7 @@ class LiveSession:
 
     async def stop(self, execution: LiveExecution, cause: StopCause) -> None:
         """Remove an execution from the queue, or stop it if it runs."""
-        if execution is self.runner.current and self.runner.run is not None:
-            self.runner.run.stop(cause)
-        else:
-            await self.queue.end(execution, cause)
+        await self._worker.stop(execution, cause)
 
     def answer_input(self, execution: LiveExecution, value: str) -> bool:
         """Answer ``input()``; return False if the execution does not run."""
@@ -224,7 +227,7 @@ class LiveSession:
             async with self.kernel.lock:
                 if launch is not None:
                     self.runner.require_idle()  # code may have begun while its process was made
-                await self._end_all(StopCause(ExecutionState.CANCELLED, reason, at_once=True))
+                await self._worker.end_all(StopCause(ExecutionState.CANCELLED, reason, at_once=True))
                 try:
                     await self.kernel.renew(launch)
                 except BaseException:
@@ -232,7 +235,7 @@ class LiveSession:
                     raise
                 self.runner.note_renewed(has_state=launch is not None)
         finally:
-            if self._worker is None:
+            if self._worker.task is None:
                 self._rest(state=SessionState.IDLE)
             elif self._closing is None:
                 self._become(state=SessionState.BUSY)
@@ -264,12 +267,12 @@ class LiveSession:
     async def _close(self, cut: StopCause, now: bool) -> None:
         self._timers.close()
         try:
-            killed = await self._end_all(cut)
+            killed = await self._worker.end_all(cut)
             # Not cancelled: after half a shutdown, jupyter_client's manager can neither restart nor shut down.
             await ends_within(_SHUTDOWN_SECONDS, self.kernel.shutdown(now=now or killed), cancel=False)
         except Exception:  # of any host; the session ends all the same, and the host can still shut the kernel down
             self._log.exception("session %s: its kernel could not be shut down", self.record.id)
-        tasks = [task for task in (self._worker, self.runner.revival) if task is not None]
+        tasks = [task for task in (self._worker.task, self.runner.revival) if task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=MARGIN_SECONDS)
         await self.queue.settled()  # executions that are being recorded end, too
@@ -284,38 +287,6 @@ class LiveSession:
     def on_end(self, callback: Callable[[], object]) -> None:
         """Call `callback` when the session has ended."""
         self._on_end.append(callback)
-
-    async def _end_all(self, cause: StopCause) -> bool:
-        """End running and queued executions, and wait for it; return whether one ran."""
-        has_run = self.runner.run is not None
-        # Those that another request is ending are waited for, too.
-        executions = [*([self.runner.current] if self.runner.current else []), *self.queue, *self.queue.ending]
-        # All at once: the running one must not go on while the ends of the queued ones are written.
-        # Queued ones leave the queue first, or the worker would take the next of them.
-        ends = (self.stop(execution, cause) for execution in reversed(executions))
-        for error in await asyncio.gather(*ends, return_exceptions=True):
-            if error is not None:  # the execution has ended all the same, and so must the others and the kernel
-                self._log.error("session %s: an end could not be written", self.record.id, exc_info=error)
-        give_up_at = self._loop.time() + self._limits.interrupt_grace_seconds + MARGIN_SECONDS
-        for execution in executions:
-            await execution.wait(max(0.0, give_up_at - self._loop.time()))
-        if any(not execution.record.state.finished for execution in executions):
-            await self._end_by_force(executions, cause)
-        return has_run
-
-    async def _end_by_force(self, executions: Sequence[LiveExecution], cause: StopCause) -> None:
-        """End executions whose worker waits for something that does not come."""
-        self._log.error("session %s: its executions did not end in time; its kernel is killed", self.record.id)
-        self.kernel.abandon()
-        current = self.runner.current
-        # Not while the worker writes the end of an execution, which would be lost.
-        if self._worker is not None and current is not None and not current.finishing:
-            worker, self._worker = self._worker, None
-            worker.cancel()
-            await asyncio.wait([worker], timeout=_CANCEL_SECONDS)
-        for execution in executions:
-            if not execution.finishing:
-                await execution.finish(Verdict(cause.state, False, f"{cause.reason}; its kernel was given up"))
 
     # --- the record ---
 
@@ -337,7 +308,7 @@ class LiveSession:
 
     def _rest(self, **changes: Any) -> None:
         """Note the last activity and other changes, and start the idle timer; a busy session is not idle."""
-        if self._closing is not None or self._worker is not None:
+        if self._closing is not None or self._worker.task is not None:
             return
         self._become(last_activity_at=utc_timestamp(time.time()), **changes)
         self._timers.start_idle(self.record.idle_timeout_seconds)

@@ -142,13 +142,17 @@ class SessionFactory:
         self._feed = feed
         self._log = log
 
-    async def plan(self, caller: Caller, request: SessionRequest, visible: Sequence[Session]) -> SessionPlan:
+    async def plan(
+        self, caller: Caller, request: SessionRequest, visible: Sequence[Session], branch: Branch | None = None
+    ) -> SessionPlan:
         """Return what a requested session gets, within the caller's policies.
 
         Parameters
         ----------
         visible : sequence of Session
             The caller's present sessions, if the request attaches to a kernel.
+        branch : Branch, optional
+            Origin of a session that is a branch.
 
         Raises
         ------
@@ -172,7 +176,9 @@ class SessionFactory:
             if taken := request.env.keys() & set(secrets):
                 raise InvalidRequest(f"'env' may not set {min(taken)!r}: it is a secret of the session")
             of_policies |= await self._networks.environment(network, secrets)
-        packages = None if request.kernel_id is not None else await self._packages.plan(caller, spec)
+        packages = None
+        if request.kernel_id is None:
+            packages = await self._packages.plan(caller, spec, "" if branch is None else branch.session_id)
         if packages is not None and spec.isolation != "none":
             of_policies[READABLE_VARIABLE] = packages.readable
         env |= of_policies
@@ -205,7 +211,7 @@ class SessionFactory:
     ) -> LiveSession:
         """Return a registered session, with a pooled kernel or one that is yet to be started.
 
-        A `branch` has the state of a checkpoint, and its kernel has run the set-up code.
+        A `branch` has the state of a checkpoint, and its first kernel has run the set-up code.
 
         Nothing is awaited between the check of a limit and the registration, so two requests cannot both get the last
         place.
@@ -253,12 +259,14 @@ class SessionFactory:
         kernel.adopt(packages, code, _title(record, caller), network)
         live = LiveSession(
             record,
+            request,
             kernel,
             files=files,
             store=self._store.sessions,
             late_output=SessionLateOutput(record.id, record.owner, self._store.executions, self._feed),
             feed=self._feed,
             limits=plan.limits,
+            setup_code=setup_code,
             log=self._log,
         )
         self._registry.add_session(live)

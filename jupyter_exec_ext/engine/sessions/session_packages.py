@@ -53,12 +53,14 @@ class SessionPackages:
         source = f"wheelhouse {wheelhouse}" if wheelhouse else repr(await asyncio.to_thread(machine_index))
         return WheelCache(self._directory, self._settings.package_cache_bytes, source)
 
-    async def plan(self, caller: Caller, spec: KernelSpecInfo) -> PackagesPlan | None:
+    async def plan(self, caller: Caller, spec: KernelSpecInfo, origin_id: str = "") -> PackagesPlan | None:
         """Return the packages of a session with a kernel of its own; None if the caller's policies give it none.
 
-        Without a policy, a session has none either until the first installation.
+        Without a policy, a session has none either until the first installation. A branch has some if its origin, a
+        session with the id `origin_id`, does.
         """
         is_allowed = bool(caller.bounds) and all(policy.packages == PACKAGES_INSTALL for policy in caller.policies)
+        is_allowed = is_allowed or origin_id in self._sessions
         return await self._make_plan() if is_allowed and self._is_possible(spec.language, spec.isolation) else None
 
     async def _make_plan(self) -> PackagesPlan:

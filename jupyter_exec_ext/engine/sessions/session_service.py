@@ -55,7 +55,7 @@ class SessionService:
         if is_automatic := request.auto_checkpoint != AUTO_CHECKPOINT_OFF:
             self._checkpoints.check_automatic(caller)
         visible = () if request.kernel_id is None else await self.list(caller)
-        plan = await self._factory.plan(caller, request, visible)
+        plan = await self._factory.plan(caller, request, visible, branch)
         live = self._factory.build(caller, request, plan, setup_code, branch)
         if is_automatic:
             self._checkpoints.enable_automatic(caller, live)

@@ -152,6 +152,18 @@ async def test_branches_have_the_state_and_share_nothing_afterwards(engine: Exec
     assert await printed(engine, branches[0].id, "print('x' in dir())") == "False"
 
 
+async def test_a_branch_that_is_restarted_starts_as_a_session_like_its_origin(engine: ExecEngine) -> None:
+    request = SessionRequest(env={"A": "1"}, cwd="data")
+    session_id = (await engine.create_session(ME, request, setup_code="set_up = True")).id
+    [branch] = await engine.checkpoints.branch(ME, session_id)
+    [second] = await engine.checkpoints.branch(ME, branch.id)
+    await engine.delete_session(ME, session_id)
+    for branch_id in (branch.id, second.id):
+        await engine.restart_session(ME, branch_id)
+        printed_all = await printed(engine, branch_id, "import os; print(os.environ['A'], os.getcwd(), set_up)")
+        assert printed_all == f"1 {Path(engine.work_root).absolute() / branch_id / 'data'} True"
+
+
 async def test_branches_are_all_there_or_none(make_engine: Make) -> None:
     engine = make_engine(max_sessions=3)
     session_id = await new_session(engine)
