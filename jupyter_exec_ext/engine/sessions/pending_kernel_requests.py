@@ -44,12 +44,12 @@ class _OutputBudget:
 
 @dataclass(slots=True)
 class _CommMessage:
-    """Comm message whose handler has not ended."""
+    """Comm message whose handler has not ended; its `deadline` is set while the handler runs."""
 
     header: Mapping[str, str]
     budget: _OutputBudget
-    deadline: asyncio.TimerHandle
-    is_busy: bool = False
+    timeout_seconds: float
+    deadline: asyncio.TimerHandle | None = None
 
 
 class PendingKernelRequests:
@@ -144,7 +144,7 @@ class PendingKernelRequests:
         max_output_bytes : int
             Cap on the handler's output.
         timeout_seconds : float
-            Time after which the handler is interrupted.
+            Time after which the handler is interrupted, from its beginning.
 
         Raises
         ------
@@ -153,9 +153,7 @@ class PendingKernelRequests:
         """
         await self._kernel.ensure()
         msg_id = self._send_message("shell", msg_type, content, metadata)
-        loop = asyncio.get_running_loop()
-        deadline = loop.call_later(timeout_seconds, self._on_deadline, msg_id, timeout_seconds)
-        self._comm_messages[msg_id] = _CommMessage(header, _OutputBudget(max_output_bytes), deadline)
+        self._comm_messages[msg_id] = _CommMessage(header, _OutputBudget(max_output_bytes), timeout_seconds)
 
     def _send_message(
         self, channel: str, msg_type: str, content: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
@@ -165,16 +163,16 @@ class PendingKernelRequests:
         assert self._kernel.connection is not None
         return self._kernel.connection.send(channel, msg_type, content, metadata)
 
-    def _on_deadline(self, msg_id: str, timeout_seconds: float) -> None:
+    def _on_deadline(self, msg_id: str) -> None:
         comm_message = self._comm_messages[msg_id]
-        text = f"A widget's code was interrupted after {timeout_seconds:g} s.\n"
+        text = f"A widget's code was interrupted after {comm_message.timeout_seconds:g} s.\n"
         self._watchers.on_comm_output(_make_note(msg_id, text), comm_message.header)
         self._tasks.start(self.interrupt())
 
     async def interrupt(self) -> None:
         """Interrupt the handler of a comm message, if one runs."""
         kernel = self._kernel.kernel
-        if kernel is not None and any(each.is_busy for each in self._comm_messages.values()):
+        if kernel is not None and any(each.deadline is not None for each in self._comm_messages.values()):
             await kernel.interrupt()
 
     # --- messages of the kernel ---
@@ -220,8 +218,11 @@ class PendingKernelRequests:
 
     def _forward_comm_output(self, message: KernelMessage, parent_id: str, comm_message: _CommMessage) -> None:
         state = message.content.get("execution_state") if message.msg_type == "status" else None
-        if state == "busy" and not comm_message.is_busy:
-            comm_message.is_busy = True
+        if state == "busy" and comm_message.deadline is None:
+            # Not from the sending on: the message may wait in the kernel for the end of other code.
+            comm_message.deadline = asyncio.get_running_loop().call_later(
+                comm_message.timeout_seconds, self._on_deadline, parent_id
+            )
             self._watchers.on_comm_output(_make_status(parent_id, "busy"), comm_message.header)
         elif state == "idle":
             self._finish_comm_message(parent_id)
@@ -234,7 +235,8 @@ class PendingKernelRequests:
 
     def _finish_comm_message(self, msg_id: str) -> None:
         comm_message = self._comm_messages.pop(msg_id)
-        comm_message.deadline.cancel()
+        if comm_message.deadline is not None:
+            comm_message.deadline.cancel()
         self._watchers.on_comm_output(_make_status(msg_id, "idle"), comm_message.header)
 
     def fail_all(self) -> None:
