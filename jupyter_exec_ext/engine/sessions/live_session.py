@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -214,10 +214,13 @@ class LiveSession:
         """Interrupt the running code, as Ctrl-C would, with no other consequence."""
         await self.runner.interrupt()
 
-    async def restart(self, launch: KernelLaunch | None = None) -> None:
+    async def restart(
+        self, launch: KernelLaunch | None = None, on_restored: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         """Give the session a fresh kernel, or one from a checkpoint; running and queued executions end as cancelled.
 
-        Executions submitted meanwhile wait for the lock, and so run in the fresh kernel.
+        Executions submitted meanwhile wait for the lock, and so run in the fresh kernel. With a launch, `on_restored`
+        is awaited before any of them runs.
         """
         reason = "the session was restarted" if launch is None else "the session was restored to a checkpoint"
         self._timers.stop_idle()
@@ -234,6 +237,8 @@ class LiveSession:
                     self.runner.note_lost(launch)
                     raise
                 self.runner.note_renewed(has_state=launch is not None)
+                if on_restored is not None:
+                    await on_restored()
         finally:
             if self._worker.task is None:
                 self._rest(state=SessionState.IDLE)

@@ -227,19 +227,22 @@ class SessionCheckpoints:
         )
         try:
             await launch.begin()
-            await self._live.restart(launch)
+            await self._live.restart(launch, partial(self._note_restored, kept.record))
         finally:
             await launch.release()
-        self._freezer.note_restored()
-        before = self._live.runner.last_execution_id
-        self._live.runner.last_execution_id = kept.record.after
-        restore = Restore(checkpoint_id, utc_timestamp(time.time()), kept.record.after, before)
-        self._live.note(restores=(*self._live.record.restores, restore)[-_MAX_RESTORES:])
-        # The files that came back are no change of the next run.
-        await self._session_files.changes(self._live.record.id)
         self._journal.publish_restored(kept.record, self.owner)
         if checkpoint_id in self._kept:
             self._use(checkpoint_id)
+
+    async def _note_restored(self, checkpoint: Checkpoint) -> None:
+        """Record that the session has been restored; before any later code runs, which the restore has not undone."""
+        self._freezer.note_restored()
+        runner = self._live.runner
+        before, runner.last_execution_id = runner.last_execution_id, checkpoint.after
+        restore = Restore(checkpoint.id, utc_timestamp(time.time()), checkpoint.after, before)
+        self._live.note(restores=(*self._live.record.restores, restore)[-_MAX_RESTORES:])
+        # The files that came back are no change of the next run.
+        await self._session_files.changes(self._live.record.id)
 
     def get(self, checkpoint_id: str) -> Checkpoint:
         """Return the record of a checkpoint; raises `CheckpointNotFound`."""

@@ -294,6 +294,23 @@ async def test_a_notebook_has_what_has_led_to_the_present_state(engine: ExecEngi
     assert [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"] == ["x = 1", "x += 1"]
 
 
+async def test_code_submitted_during_a_restore_is_not_undone_by_it(engine: ExecEngine) -> None:
+    session_id = await new_session(engine, "x = 1")
+    checkpoint = await engine.checkpoints.create(ME, session_id)
+    # Files that the restore removes at its end, which takes a moment.
+    undone = await run(engine, session_id, "x = 2\nfor number in range(500): open(str(number), 'w').close()")
+    live = engine._registry.sessions[session_id]
+    restoring = asyncio.create_task(engine.checkpoints.restore(ME, session_id, checkpoint.id))
+    await until(lambda: live.kernel.connection is None)
+    execution = await run(engine, session_id, "x += 1; open('new', 'w').close()")
+    session = await restoring
+    assert [file.path for file in execution.files] == ["new"]
+    assert session.restores[-1].before == undone.id
+    notebook = json.loads(await (await engine.notebook(ME, session_id)).collect())
+    sources = [cell["source"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert sources == ["x = 1", "x += 1; open('new', 'w').close()"]
+
+
 async def test_memory_of_a_session_has_its_checkpoints(engine: ExecEngine) -> None:
     session_id = await new_session(engine)
     checkpoint = await engine.checkpoints.create(ME, session_id)
