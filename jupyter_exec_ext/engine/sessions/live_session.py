@@ -221,7 +221,18 @@ class LiveSession:
 
         Executions submitted meanwhile wait for the lock, and so run in the fresh kernel. With a launch, `on_restored`
         is awaited before any of them runs.
+
+        Raises
+        ------
+        SessionEnded
+            If the session has ended or is about to.
+        Conflict
+            If it is to be restored, and runs code.
+        TooManyKernels, KernelStartFailed, KernelStartTimeout
+            If there is no kernel.
         """
+        if self._closing is not None:  # an ended record that changed would be kept as that of a live session
+            raise ended_error(self.record)
         reason = "the session was restarted" if launch is None else "the session was restored to a checkpoint"
         self._timers.stop_idle()
         self._become(state=SessionState.RESTARTING)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from jupyter_exec_ext.errors import SessionEnded
 from jupyter_exec_ext.models import Execution, ExecutionRequest, ExecutionState, SessionRequest, SessionState
 from tests.engine.test_states import ME, EngineMachine
 
@@ -39,3 +40,18 @@ def test_session_that_is_busy_when_its_start_ends_does_not_end_as_idle(machine: 
 
     record = machine.run(run_longer_than_idle_timeout())
     assert record.state is ExecutionState.TIMEOUT
+
+
+def test_session_that_has_ended_is_not_restarted_and_is_forgotten(machine: EngineMachine) -> None:
+    engine = machine.engine
+
+    async def restart_ended() -> None:
+        session_id = (await engine.create_session(ME, SessionRequest())).id
+        live = engine._registry.sessions[session_id]
+        await live.close("ended")  # as while a restore copies files
+        with pytest.raises(SessionEnded):
+            await live.restart()
+        engine._registry.remove_ended()
+        assert session_id not in engine._registry.sessions
+
+    machine.run(restart_ended())
