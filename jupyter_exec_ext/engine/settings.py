@@ -76,8 +76,8 @@ class EngineSettings(PackageSettings):
     ).tag(config=True)
     checkpoint_ttl_seconds = Float(
         3600.0,
-        help="A checkpoint to which no session goes back for this long is deleted, in seconds; 0 for never. It ends "
-        "with its session in any case.",
+        help="A checkpoint to which no session goes back, and whose session runs no code, for this long is deleted, in "
+        "seconds; 0 for never. It ends with its session in any case.",
     ).tag(config=True)
     max_checkpoint_file_bytes = Integer(
         1024**3,

@@ -57,6 +57,8 @@ class ExecutionWorker:
         log: logging.Logger | logging.LoggerAdapter[Any],
     ) -> None:
         self.task: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+        self._idle_since = self._loop.time()
         self._session_id = session_id
         self._queue = queue
         self._runner = runner
@@ -65,17 +67,25 @@ class ExecutionWorker:
         self._on_busy, self._on_idle = on_busy, on_idle
         self._log = log
 
+    @property
+    def idle_seconds(self) -> float:
+        """Seconds since the last execution ended; 0 while one runs or waits."""
+        return 0.0 if self.task is not None else self._loop.time() - self._idle_since
+
     def submit(self, execution: LiveExecution) -> None:
         """Put a recorded execution in the queue."""
         self._queue.add(execution)
         if self.task is None:
-            self.task = asyncio.get_running_loop().create_task(self._work())
+            self.task = self._loop.create_task(self._work())
 
     async def _work(self) -> None:
         self._on_busy()
-        while (execution := await self._queue.next()) is not None:
-            await self._runner.execute(execution)
-            await self._queue.abort_after(execution)
+        try:
+            while (execution := await self._queue.next()) is not None:
+                await self._runner.execute(execution)
+                await self._queue.abort_after(execution)
+        finally:
+            self._idle_since = self._loop.time()
         # Nothing is awaited since the queue was found empty, so no execution is left without a worker.
         self.task = None
         self._on_idle()
@@ -98,10 +108,9 @@ class ExecutionWorker:
         for error in await asyncio.gather(*ends, return_exceptions=True):
             if error is not None:  # the execution has ended all the same, and so must the others and the kernel
                 self._log.error("session %s: an end could not be written", self._session_id, exc_info=error)
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + self._grace_seconds + MARGIN_SECONDS
+        give_up_at = self._loop.time() + self._grace_seconds + MARGIN_SECONDS
         for execution in executions:
-            await execution.wait(max(0.0, give_up_at - loop.time()))
+            await execution.wait(max(0.0, give_up_at - self._loop.time()))
         if any(not execution.record.state.finished for execution in executions):
             await self._end_by_force(executions, cause)
         return has_run

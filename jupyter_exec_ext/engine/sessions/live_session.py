@@ -116,6 +116,11 @@ class LiveSession:
         return self.runner.has_run
 
     @property
+    def idle_seconds(self) -> float:
+        """Seconds since its last execution ended; 0 while one runs or waits."""
+        return self._worker.idle_seconds
+
+    @property
     def current(self) -> LiveExecution | None:
         """The execution whose turn it is."""
         return self.runner.current

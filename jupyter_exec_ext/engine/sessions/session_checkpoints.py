@@ -46,7 +46,7 @@ class SessionCheckpoints:
     live : LiveSession
         The session.
     ttl_seconds : float
-        Time after which a checkpoint that is not used is deleted; 0 for never.
+        Time without code in the session after which a checkpoint that is not used is deleted; 0 for never.
     journal : CheckpointJournal
         Gets the ends of checkpoints.
     files : CheckpointFiles
@@ -321,16 +321,19 @@ class SessionCheckpoints:
         if not self._live.is_closing:  # otherwise all of them end, and the session's end says so
             self._journal.publish_deleted(kept.record, self.owner)
 
-    def _use(self, checkpoint_id: str) -> None:
-        """Start the time anew after which a checkpoint is deleted."""
+    def _use(self, checkpoint_id: str, idle_seconds: float = 0.0) -> None:
+        """Start the time anew after which a checkpoint is deleted; `idle_seconds` of it are over."""
         kept = self._kept[checkpoint_id]
         if kept.timer is not None:
             kept.timer.cancel()
         if self._ttl_seconds > 0:
             loop = asyncio.get_running_loop()
-            kept.timer = loop.call_later(self._ttl_seconds, self._expire, checkpoint_id)
+            kept.timer = loop.call_later(self._ttl_seconds - idle_seconds, self._expire, checkpoint_id)
 
     def _expire(self, checkpoint_id: str) -> None:
+        if self._live.idle_seconds < self._ttl_seconds:  # the attempt that it was made for may go on
+            self._use(checkpoint_id, self._live.idle_seconds)
+            return
         with suppress(CheckpointNotFound):
             self._journal.audit_expiry(self.delete(checkpoint_id))
 

@@ -264,6 +264,17 @@ async def test_a_checkpoint_that_is_not_used_is_deleted(make_engine: Make) -> No
     assert await engine.checkpoints.list(ME, session_id) == []
 
 
+async def test_a_checkpoint_is_kept_while_its_session_runs_code(make_engine: Make) -> None:
+    engine = make_engine(checkpoint_ttl_seconds=2.0)
+    session_id = await new_session(engine, "import time")
+    checkpoint = await engine.checkpoints.create(ME, session_id)
+    await printed(engine, session_id, "time.sleep(2.5)")
+    await printed(engine, session_id, "time.sleep(1.5)")
+    await engine.checkpoints.restore(ME, session_id, checkpoint.id)
+    await until(lambda: not frozen_pids(engine, session_id))
+    assert engine._registry.sessions[session_id].idle_seconds >= 2.0
+
+
 async def test_nothing_is_left_of_a_session_with_checkpoints(make_engine: Make) -> None:
     engine = make_engine(pool_size=0)
     descriptors = []
