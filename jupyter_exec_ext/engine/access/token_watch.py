@@ -186,20 +186,22 @@ class TokenWatch:
     def _watch_both(
         self, token_id: str | None, hub_token: str, on_end: Callable[[Token | None], None]
     ) -> Callable[[], None]:
-        ends: list[Callable[[], None]] = []
-
-        def unwatch() -> None:
-            while ends:
-                ends.pop()()
+        if token_id is None:
+            return self.hub.watch(hub_token, lambda: on_end(None)) if hub_token else _nothing
+        # Only so that the Hub is asked. If it refuses its token, the tokens made in that name are revoked, and `watch`
+        # reports that. If another login has rotated this token, it is in that one's name, and lives on.
+        stop_asking = self.hub.watch(hub_token, _nothing) if hub_token else _nothing
 
         def end(token: Token | None) -> None:
-            unwatch()  # both may end: the one is revoked because the other was
+            stop_asking()
             on_end(token)
 
-        if token_id is not None:
-            ends.append(self.watch(token_id, end))
-        if hub_token:
-            ends.append(self.hub.watch(hub_token, lambda: end(None)))
+        stop_watching = self.watch(token_id, end)
+
+        def unwatch() -> None:
+            stop_watching()
+            stop_asking()
+
         return unwatch
 
     def _schedule(self) -> None:
@@ -243,6 +245,6 @@ def _nothing() -> None:
 
 def why_ended(token: Token | None) -> str:
     """Return a sentence about how a token ended."""
-    if token is None:  # it is the Hub's, or its database was damaged and is not used any more
+    if token is None:  # it is a Hub token, or its database was damaged and is not used any more
         return "the token of the session is not known any more"
     return f"the token {token.id} was revoked" if token.revoked_at is not None else f"the token {token.id} expired"

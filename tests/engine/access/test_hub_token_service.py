@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,12 +27,36 @@ HOUR = 3600.0
 RON: dict[str, Any] = {"username": "ron", "hub": True}
 
 
+class Hub:
+    """The Hub tokens that are asked about, and what ends with them."""
+
+    def __init__(self) -> None:
+        self.asked_until: dict[str, float] = {}
+        self.on_ends: dict[str, dict[object, Callable[[], None]]] = {}
+
+    def watch(self, hub_token: str, on_end: Callable[[], None]) -> Callable[[], None]:
+        key = object()
+        self.on_ends.setdefault(hub_token, {})[key] = on_end
+        return lambda: self.on_ends.get(hub_token, {}).pop(key, None) and None
+
+    def keep_asking(self, hub_token: str, until_seconds: float) -> None:
+        self.asked_until[hub_token] = until_seconds
+
+
 @dataclass
 class World:
     hub: HubTokenService
     tokens: TokenService
     store: ExecStore
     settings: EngineSettings
+    watch: TokenWatch
+    asked: Hub
+
+    async def refuse(self, hub_token: str) -> None:
+        """End a Hub token as `server.hub_tokens` does."""
+        for on_end in self.asked.on_ends.pop(hub_token, {}).values():
+            on_end()
+        await self.hub.end(hub_token)
 
     async def ron(self, digest: str = "one", policy: str = "small") -> Caller:
         return await self.hub.caller(digest, f"Hub token {digest} of user ron", RON, policy)
@@ -61,7 +85,9 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     watch = TokenWatch(store.tokens, journal, log)
     policies = read_policies({"small": {"max_sessions": 1}, "large": {"max_sessions": 9}})
     tokens = TokenService(store.tokens, policies, settings, store.audit, ChangeFeed(), journal, watch)
-    yield World(HubTokenService(store.tokens, tokens, settings, journal, watch), tokens, store, settings)
+    hub, asked = HubTokenService(store.tokens, tokens, settings, journal, watch), Hub()
+    hub.ask(asked)
+    yield World(hub, tokens, store, settings, watch, asked)
     watch.close()
     await background.drain()
     store.close()
@@ -120,6 +146,35 @@ async def test_a_token_ends_with_the_hub_token_that_rotated_it_last(world: World
     assert await world.is_active(token)
     await world.hub.end("second")
     assert not await world.is_active(token)
+
+
+async def test_work_of_a_token_ends_with_the_hub_token_that_rotated_it_last(world: World) -> None:
+    first, second = (Caller(OWNER, user={"username": "ada"}, hub_token=digest) for digest in ("first", "second"))
+    token = await world.made(first)
+    bearer, ends = world.bearer(token), list[str]()
+    world.watch.watch_work(bearer, lambda ended: ends.append(f"work of {ended and ended.id}"))
+    world.watch.watch_caller(bearer, lambda: ends.append("stream"))
+    assert len(world.asked.on_ends["first"]) == 2
+    await world.tokens.rotate(second, token.token.id, 0.0)
+    assert world.asked.asked_until["second"] == token.expires_at_seconds
+    await world.refuse("first")
+    world.watch.poll()
+    assert ends == []
+    await world.refuse("second")
+    assert sorted(ends) == ["stream", f"work of {token.token.id}"]
+
+
+async def test_work_of_a_hub_token_ends_with_it_and_stops_the_questions(world: World) -> None:
+    ron, ada = await world.ron(), Caller(OWNER, user={"username": "ada"}, hub_token="owners")
+    ends: list[str] = []
+    world.watch.watch_work(ron, lambda _: ends.append("ron"))
+    world.watch.watch_work(ada, lambda _: ends.append("ada"))
+    for bearer in (ron, ada):
+        world.watch.watch_work(bearer, lambda _: ends.append("unwatched"))()
+        assert len(world.asked.on_ends[bearer.hub_token]) == 1
+    await world.refuse("one")
+    await world.refuse("owners")
+    assert ends == ["ron", "ada"]
 
 
 async def test_what_a_login_has_made_outlives_it(world: World) -> None:
