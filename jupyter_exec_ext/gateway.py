@@ -60,6 +60,7 @@ from .server.routes import tornado_rules
 from .server.site_checks import is_host_allowed, is_loopback, site_of
 from .session_ports.port_services import port_services
 from .standard_api.client_registry import ClientRegistry
+from .standard_api.renewed_token import RenewedToken
 from .standard_api.routes import standard_rules
 from .standard_api.token_alias import replace_auth_token
 from .standard_api.tokens_outside_header import TOKEN_IN_URL_WARNING, ScopedPath, hide_tokens_in_logs
@@ -264,6 +265,7 @@ class ExecPersonality(JupyterWebsocketPersonality):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         app = self.parent
+        self._scoped: RenewedToken | None = None
         hide_tokens_in_logs()
         if self.allow_token_in_url:
             self.log.warning(TOKEN_IN_URL_WARNING)
@@ -304,7 +306,8 @@ class ExecPersonality(JupyterWebsocketPersonality):
         """Return our routes, then the stock ones with the Host check and our kernels handler."""
         app, ours = self.parent, list[Any]()
         if self.auth_token_is_scoped:
-            ours.append(replace_auth_token(app, self.engine.tokens, _OWNER, allow_in_url=self.allow_token_in_url))
+            rule, self._scoped = replace_auth_token(app, self.engine, _OWNER, allow_in_url=self.allow_token_in_url)
+            ours.append(rule)
         gate = close_gate_if_invalid(
             self.engine.policy_problem,
             GatewayGate(app.auth_token, self.allowed_hosts, app.allow_origin, self.engine.tokens),
@@ -335,6 +338,8 @@ class ExecPersonality(JupyterWebsocketPersonality):
 
     async def shutdown(self) -> None:
         """End sessions, executions and sockets, then all kernels."""
+        if self._scoped is not None:
+            await self._scoped.close()
         await self.engine.shutdown()
         await self.mcp.close()
         await super().shutdown()

@@ -8,13 +8,12 @@ import secrets
 from typing import Any
 
 from tornado.httputil import HTTPServerRequest
-from tornado.ioloop import IOLoop
 from tornado.routing import Matcher, Rule
 from tornado.web import ErrorHandler
 
 from ..auth.caller import Caller
-from ..engine.access.token_service import TokenService
-from ..models import TokenRequest
+from ..engine.engine import ExecEngine
+from .renewed_token import RenewedToken
 from .routes import STANDARD_PREFIX
 from .tokens_outside_header import move_token
 
@@ -34,27 +33,17 @@ class TokenAlias(Matcher):
         Token that the client chose.
     base_url : str
         Base path of the gateway.
+    scoped : RenewedToken
+        The scoped token. Until it is created, requests with the client's token are refused.
     allow_in_url : bool
         True if the token may be in the URL of a request to the kernels API, as for `move_token`.
     """
 
-    def __init__(self, text: str, base_url: str, *, allow_in_url: bool) -> None:
+    def __init__(self, text: str, base_url: str, scoped: RenewedToken, *, allow_in_url: bool) -> None:
         self._text = text.encode()
         self._standard = re.compile(rf"{re.escape(base_url.rstrip('/'))}/(?:{STANDARD_PREFIX}/)?api(?:/|$)")
         self._allow_in_url = allow_in_url
-        self._scoped = ""
-
-    async def create_token(self, tokens: TokenService, caller: Caller) -> None:
-        """Create the scoped token under the default policy. Until then, requests with the client's token are refused.
-
-        Parameters
-        ----------
-        tokens : TokenService
-            Service that creates the token.
-        caller : Caller
-            Creator of the token.
-        """
-        self._scoped = (await tokens.create(caller, TokenRequest("auth_token", scopes=_SCOPES))).text
+        self._scoped = scoped
 
     def match(self, request: HTTPServerRequest) -> dict[str, Any] | None:
         """Replace the client's token in a request by the scoped token.
@@ -72,29 +61,31 @@ class TokenAlias(Matcher):
         if self._standard.match(request.path):
             move_token(request, allow_in_url=self._allow_in_url)
         text = request.headers.get("Authorization", "").partition(" ")[2].strip()
-        if self._scoped and hmac.compare_digest(text.encode(), self._text):
-            request.headers["Authorization"] = f"token {self._scoped}"
+        if self._scoped.text and hmac.compare_digest(text.encode(), self._text):
+            request.headers["Authorization"] = f"token {self._scoped.text}"
         return None
 
 
-def replace_auth_token(app: Any, tokens: TokenService, caller: Caller, *, allow_in_url: bool) -> Rule:
-    """Replace a gateway's token by a random secret, and return the rule that makes its old token an alias.
+def replace_auth_token(
+    app: Any, engine: ExecEngine, caller: Caller, *, allow_in_url: bool
+) -> tuple[Rule, RenewedToken]:
+    """Replace a gateway's token by a random secret, and make its old token an alias of a scoped one.
 
     Parameters
     ----------
     app : KernelGatewayApp
         The gateway, before its event loop starts.
-    tokens : TokenService
-        Service that creates the scoped token.
+    engine : ExecEngine
+        Engine that gets the scoped token.
     caller : Caller
-        Creator of the token.
+        Creator of the scoped token.
     allow_in_url : bool
         As for `TokenAlias`.
 
     Returns
     -------
-    Rule
-        Rule that belongs before all others.
+    tuple of Rule and RenewedToken
+        Rule that belongs before all others, and the scoped token, which is to be closed before the engine.
 
     Raises
     ------
@@ -103,7 +94,8 @@ def replace_auth_token(app: Any, tokens: TokenService, caller: Caller, *, allow_
     """
     if not app.auth_token:
         raise SystemExit("jupyter_exec_ext: ExecPersonality.auth_token_is_scoped needs a token; set KG_AUTH_TOKEN")
-    alias = TokenAlias(app.auth_token, app.base_url, allow_in_url=allow_in_url)
+    scoped = RenewedToken(engine.tokens, caller, "auth_token", _SCOPES, engine.max_token_seconds)
+    scoped.start()
+    alias = TokenAlias(app.auth_token, app.base_url, scoped, allow_in_url=allow_in_url)
     app.auth_token = secrets.token_urlsafe(32)
-    IOLoop.current().add_callback(alias.create_token, tokens, caller)
-    return Rule(alias, ErrorHandler)
+    return Rule(alias, ErrorHandler), scoped

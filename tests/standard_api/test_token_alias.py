@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
 
 import pytest
 import requests
 
+from jupyter_exec_ext.auth.caller import owner
+from jupyter_exec_ext.errors import ExecError, StoreUnavailable, TokenExpired, TokenRevoked
+from jupyter_exec_ext.models import IssuedToken, Token, TokenRequest
+from jupyter_exec_ext.standard_api.renewed_token import RenewedToken
 from tests.support import canaries
 from tests.support.bearers import UNPROTECTED
 from tests.support.hosts import Host, running_host
+from tests.support.waiting import until, wait_until
 
 CHOSEN = "chosen-by-the-client-4f1d0c2b9a7e"
 OPTIONS = ["scoped_standard_api", "allow_token_in_url", "auth_token_is_scoped"]
@@ -64,3 +71,76 @@ def test_gateway_without_a_token_does_not_start(tmp_path: Any) -> None:
     starting = running_host("gateway", tmp_path, option, token="")
     with pytest.raises(AssertionError, match="set KG_AUTH_TOKEN"), starting:
         pass
+
+
+# --- the end of the scoped token ---
+
+
+class Tokens:
+    """Service that creates and rotates one kind of token, and fails as a test says."""
+
+    def __init__(self) -> None:
+        self.lives: list[tuple[str, float]] = []
+        self.failures: list[ExecError] = []
+
+    async def create(self, caller: Any, request: TokenRequest) -> IssuedToken:
+        return self._issue("created", request.expires_in_seconds)
+
+    async def rotate(self, caller: Any, token_id: str, overlap: float, seconds: float) -> IssuedToken:
+        if self.failures:
+            raise self.failures.pop(0)
+        return self._issue("rotated", seconds)
+
+    def _issue(self, how: str, seconds: float | None) -> IssuedToken:
+        self.lives.append((how, seconds or 0.0))
+        return IssuedToken(Token("id", "token:id", "t", "p", (), "then", "later"), f"secret {len(self.lives)}")
+
+
+@asynccontextmanager
+async def renewed(tokens: Tokens, max_seconds: float) -> AsyncIterator[RenewedToken]:
+    token = RenewedToken(cast(Any, tokens), owner(), "t", (), max_seconds)
+    token.start()
+    yield token
+    await token.close()
+
+
+async def test_scoped_token_is_renewed_before_its_end() -> None:
+    tokens, began_at = Tokens(), time.time()
+    async with renewed(tokens, 0.4) as token:
+        await until(lambda: len(tokens.lives) == 3)
+        assert time.time() - began_at >= 0.4  # each after half of a life
+        assert tokens.lives == [("created", 0.4), ("rotated", 0.4), ("rotated", 0.4)]
+        assert token.text == "secret 3"
+
+
+async def test_renewal_is_tried_again_and_a_token_that_expired_is_followed_by_another() -> None:
+    tokens = Tokens()
+    tokens.failures = [StoreUnavailable("the database is locked"), TokenExpired("expired")]
+    async with renewed(tokens, 0.2):
+        await until(lambda: len(tokens.lives) == 3)
+        assert [how for how, _ in tokens.lives] == ["created", "created", "rotated"]
+
+
+async def test_token_that_the_owner_has_revoked_stays_so() -> None:
+    tokens = Tokens()
+    tokens.failures = [TokenRevoked("revoked"), TokenRevoked("revoked")]
+    async with renewed(tokens, 0.2) as token:
+        await until(lambda: token._renewing is not None and token._renewing.done())
+    assert tokens.lives == [("created", 0.2)]
+
+
+async def test_token_lives_for_a_day_and_ends_soon_after_the_server() -> None:
+    tokens = Tokens()
+    async with renewed(tokens, 30 * 86_400.0):
+        await until(lambda: tokens.lives)
+    assert tokens.lives == [("created", 86_400.0), ("rotated", 120.0)]
+
+
+def test_kernel_of_chosen_token_outlasts_the_scoped_token(tmp_path: Any) -> None:
+    options = [UNPROTECTED, *(f"--ExecPersonality.{name}=True" for name in OPTIONS)]
+    life = [f"--ExecEngine.{name}_token_seconds=6" for name in ("default", "max")]
+    with running_host("gateway", tmp_path, *options, *life, token=CHOSEN) as host:
+        kernel = call(host, "POST", "api/kernels").json()["id"]
+        ends_at = time.time() + 7.0
+        wait_until(lambda: time.time() > ends_at)
+        assert call(host, "GET", f"api/kernels/{kernel}").status_code == 200
