@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from ..auth.token_format import NO_HASH
 from ..system.removal import remove_tree
 from .database import Database
 from .log_file import log_path, remove_spool, spool_path
@@ -31,6 +32,15 @@ _FILE_SIZE = "COALESCE(file_bytes, log_bytes)"
 # Rows of a principal and its descendants. The character '0' follows '/'.
 _WITHIN = "(owner = ? OR (owner > ? || '/' AND owner < ? || '0'))"
 _NO_EXECUTIONS = "NOT EXISTS (SELECT 1 FROM executions WHERE session_id = sessions.id)"
+# The earlier of both ends counts: a token can be revoked after it has expired.
+_TOKEN_ENDED_AT = "MIN(COALESCE(revoked_at, expires_at), expires_at)"
+# Hub tokens that are kept out here. Without their records they would be let in again as new ones, since a Hub token may
+# be good for ever. The newest are kept: who has a Hub token can make more, and revoke them.
+_REVOKED_OF_HUB = (
+    "SELECT id FROM tokens WHERE secret_hash = ? AND hub_token IS NOT NULL AND revoked_at IS NOT NULL "
+    "ORDER BY revoked_at DESC LIMIT ?"
+)
+_MAX_REVOKED_OF_HUB = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +90,10 @@ def expire(db: Database, logs: Path, max_age_seconds: float) -> Removed:
     ).fetchall()
     for row in expired:
         _remove_execution(db, logs, row["session_id"], row["id"])
-    # The earlier of both ends counts: a token can be revoked after it has expired.
-    db.execute("DELETE FROM tokens WHERE MIN(COALESCE(revoked_at, expires_at), expires_at) < ?", (horizon,))
+    db.execute(
+        f"DELETE FROM tokens WHERE {_TOKEN_ENDED_AT} < ? AND id NOT IN ({_REVOKED_OF_HUB})",
+        (horizon, NO_HASH, _MAX_REVOKED_OF_HUB),
+    )
     db.execute("DELETE FROM accepted_executions WHERE accepted_at < ?", (horizon,))
     bare = db.execute(
         f"SELECT id FROM sessions WHERE ended_at < ? AND {_NO_EXECUTIONS} LIMIT ?",

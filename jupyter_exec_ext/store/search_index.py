@@ -19,10 +19,10 @@ from ..errors import ExecError, InvalidRequest, SearchNotAvailable, StoreUnavail
 from ..models import FoundExecution
 from ..protocol.strict_json import dumps
 from .database import is_corruption
+from .database_reader import DatabaseReader
 from .search_database import Entry, SearchDatabase, why_not_searchable
 from .searchable_text import NAMES, WITH_NAMES, folded, found_in, searchable_text
 from .store_health import StoreHealth
-from .token_store import DatabaseReader
 
 MIN_QUERY_CHARS = 3
 _DELAY_SECONDS = 1.0  # several short runs are one transaction

@@ -18,6 +18,7 @@ from ..system.removal import retry_leftovers
 from .accepted_executions import AcceptedExecutions
 from .audit_table import DATABASE
 from .audit_trail import AuditLog
+from .database_reader import DatabaseReader
 from .database_writer import DiskReserve, Writer
 from .eviction import Retention
 from .eviction_schedule import EvictionSchedule
@@ -30,7 +31,7 @@ from .secret_store import SecretRepository
 from .session_store import SessionRepository
 from .spool import LEAVE_FREE_BYTES
 from .store_health import StoreHealth
-from .token_store import DatabaseReader, TokenRepository
+from .token_store import TokenRepository
 
 
 class ExecStore(LoggingConfigurable):

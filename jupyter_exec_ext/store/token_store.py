@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sqlite3
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from pathlib import Path
+from itertools import chain
 from typing import Any
 
 from ..auth.token_format import NO_HASH, matches_any
-from ..errors import StoreUnavailable, TokenRevoked, TooManyTokens
+from ..errors import TokenRevoked, TooManyTokens
 from ..models import Grant, StoredToken, Token
 from ..protocol.records_json import grant_from_json, to_json, token_from_json, utc_timestamp
 from ..protocol.strict_json import dump_bytes, dumps, loads_strict
-from .database import Database, is_damage, translated
+from .database import Database
+from .database_reader import DatabaseReader
 from .database_writer import Writer
-from .store_health import StoreHealth
 
 # This returns one row for a known and for an unknown token, so that both take the same time.
 _HASHES = (
@@ -29,67 +28,6 @@ _OWNER_PART_DIVISOR = 10  # one in ten of the tokens is reserved for the owner
 # `LIKE` would ignore case, and ids in base62 differ by it.
 _BELOW = "(owner = ? OR substr(owner, 1, ?) = ?)"
 _ENDED = "(revoked_at IS NOT NULL OR expired_at IS NOT NULL OR expires_at <= ?)"
-
-
-class DatabaseReader:
-    """A second connection for short reads in the event loop's thread.
-
-    With a write-ahead log a read waits for no write. In the store's thread it would wait for the disk.
-
-    Parameters
-    ----------
-    path : Path
-        The database that the store's `Writer` has opened.
-    health : StoreHealth
-        Receives damage that a read finds.
-    """
-
-    def __init__(self, path: Path, health: StoreHealth) -> None:
-        self._path = path
-        self._health = health
-        self._connection: sqlite3.Connection | None = None
-        self._file: tuple[int, int] = (0, 0)
-
-    def rows(self, sql: str, values: Sequence[object] = ()) -> list[sqlite3.Row]:
-        """Return the rows that a query finds.
-
-        Raises
-        ------
-        StoreUnavailable
-            If the database cannot be read.
-        """
-        self._health.require_undamaged()
-        try:
-            return self._current().execute(sql, values).fetchall()
-        except sqlite3.Error as error:
-            self.close()
-            if is_damage(error):
-                self._health.report_damage(str(error))
-            elif "i/o error" in str(error).lower():  # else only writes would show that the disk fails
-                self._health.report(translated(error).message)
-            raise translated(error) from None
-        except OSError as error:
-            self.close()
-            raise StoreUnavailable(f"the database cannot be read: {error.strerror}") from None
-
-    def _current(self) -> sqlite3.Connection:
-        """Return a connection to the file that has the database's name now: a damaged one is replaced in use."""
-        found = os.stat(self._path)
-        file = (found.st_dev, found.st_ino)
-        if self._connection is None or self._file != file:
-            self.close()
-            # No `timeout`: the event loop cannot wait for a lock.
-            self._connection = sqlite3.connect(self._path, isolation_level=None, timeout=0, check_same_thread=False)
-            self._connection.row_factory = sqlite3.Row
-            self._connection.execute("PRAGMA query_only=ON")
-            self._file = file
-        return self._connection
-
-    def close(self) -> None:
-        """Close the connection; the next read opens another one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
 
 class TokenRepository:
@@ -278,12 +216,18 @@ class TokenRepository:
     # --- JupyterHub tokens ---
 
     def find_of_hub(self, hub_token: str, policy: str) -> StoredToken | None:
-        """Return the record of a Hub token itself under a policy: an active one, else the last that has ended."""
+        """Return the record of a Hub token itself: one revoked here, else an active one of the policy, else the last.
+
+        A revocation by the server's owner is about the Hub token, and so holds under each policy. One that the Hub has
+        caused is not found, since `revoke_of_hub` detaches the record.
+        """
         sql = "SELECT * FROM tokens WHERE hub_token = ? AND secret_hash = ? ORDER BY created_at, rowid"
         found = [self._stored(row) for row in self._reader.rows(sql, (hub_token, NO_HASH))]
         of_policy = [stored for stored in found if stored.token.policy == policy]
+        revoked = (stored for stored in found if stored.token.revoked_at is not None)
         # The first active one: should two servers with one store have made two at once, both use the same.
-        return next((stored for stored in of_policy if stored.token.active), of_policy[-1] if of_policy else None)
+        active = (stored for stored in of_policy if stored.token.active)
+        return next(chain(revoked, active, reversed(of_policy)), None)
 
     def made_until(self, hub_token: str) -> float:
         """Return when the last active token made in a Hub token's name expires, since the epoch; 0 without one."""

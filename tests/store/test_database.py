@@ -14,10 +14,10 @@ import pytest
 from jupyter_exec_ext.errors import StorageFull, StoreUnavailable
 from jupyter_exec_ext.store import database, database_writer
 from jupyter_exec_ext.store.database import Database, check_file
+from jupyter_exec_ext.store.database_reader import DatabaseReader
 from jupyter_exec_ext.store.database_writer import DiskReserve, Writer
 from jupyter_exec_ext.store.migrations import MIGRATIONS, Migration
 from jupyter_exec_ext.store.store_health import StoreHealth
-from jupyter_exec_ext.store.token_store import DatabaseReader
 
 LOG = logging.getLogger(__name__)
 

@@ -68,13 +68,16 @@ class HubTokenService:
         TooManyTokens, StorageFull, StoreUnavailable
             If it is new, and cannot be recorded.
         """
-        stored = self._store.find_of_hub(hub_token, policy)
-        if stored is None or stored.token.expired:
+        stored = self._find(hub_token, policy)
+        if stored is None:
             async with self._recording:  # two first requests at once are one caller
-                stored = self._store.find_of_hub(hub_token, policy)
-                if stored is None or stored.token.expired:
-                    stored = await self._record(hub_token, name, user, policy)
+                stored = self._find(hub_token, policy) or await self._record(hub_token, name, user, policy)
         return self._tokens.admit(stored)
+
+    def _find(self, hub_token: str, policy: str) -> StoredToken | None:
+        """Return the record of a Hub token, unless it has expired; the owner's revocation has no end."""
+        stored = self._store.find_of_hub(hub_token, policy)
+        return None if stored is None or (stored.token.expired and stored.token.revoked_at is None) else stored
 
     async def _record(self, hub_token: str, name: str, user: Mapping[str, Any], policy: str) -> StoredToken:
         self._tokens.spend_mint(f"{_HUB} {user.get('username', '')}")

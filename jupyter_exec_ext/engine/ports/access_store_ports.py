@@ -66,7 +66,10 @@ class TokenStore(Protocol):
         """Revoke a token and all that were created below it; return the ids of those that were not revoked before."""
 
     def find_of_hub(self, hub_token: str, policy: str) -> StoredToken | None:
-        """Return the record of a JupyterHub token itself under a policy, an active one if there is one; at once."""
+        """Return the record of a JupyterHub token itself; at once.
+
+        A record that was revoked here comes first, under whatever policy, and then an active one under this policy.
+        """
 
     def made_until(self, hub_token: str) -> float:
         """Return when the last active token made in a Hub token's name expires, since the epoch; 0 without one."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from jupyter_exec_ext.engine.concurrency import BackgroundTasks
 from jupyter_exec_ext.engine.settings import EngineSettings
 from jupyter_exec_ext.errors import InvalidRequest, TokenRevoked, TokenTooBroad, TooManyTokens, Unauthenticated
 from jupyter_exec_ext.models import StoredToken, TokenRequest
+from jupyter_exec_ext.store import eviction
+from jupyter_exec_ext.store.eviction import expire
 from jupyter_exec_ext.store.store import ExecStore
 
 HOUR = 3600.0
@@ -118,9 +121,51 @@ async def test_a_record_that_has_expired_is_followed_by_another_one(world: World
 async def test_a_hub_token_that_the_owner_has_revoked_stays_out(world: World) -> None:
     caller = await world.ron()
     await world.tokens.revoke(Caller(OWNER), str(caller.token_id))
-    for _ in range(2):
+    for policy in ("small", "small", "large"):
         with pytest.raises(TokenRevoked):
-            await world.ron()
+            await world.ron(policy=policy)
+
+
+async def test_a_revocation_by_the_owner_outlasts_the_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    revoked, other = await world.ron(), await world.ron("two")
+    await world.tokens.revoke(Caller(OWNER), str(revoked.token_id))
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 100 * 86_400.0)
+    with pytest.raises(TokenRevoked):
+        await world.ron()
+    await world.store._writer.run(lambda db: expire(db, world.store.logs, 7 * 86_400.0), write=True)
+    with pytest.raises(TokenRevoked):
+        await world.ron()
+    assert (await world.ron("two")).principal != other.principal
+    left = await world.store.tokens.list(None, ended=True)
+    assert {str(revoked.token_id)} == {token.id for token in left if token.revoked_at}
+    assert len(left) == 2  # the expired record of the other one is gone
+
+
+async def test_as_many_revocations_are_kept_as_there_may_be(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eviction, "_MAX_REVOKED_OF_HUB", 2)
+    for digest in ("one", "two", "three"):
+        caller = await world.ron(digest)
+        await world.tokens.revoke(Caller(OWNER), str(caller.token_id))
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 100 * 86_400.0)
+    await world.store._writer.run(lambda db: expire(db, world.store.logs, 7 * 86_400.0), write=True)
+    assert await world.ron("one")
+    for digest in ("two", "three"):
+        with pytest.raises(TokenRevoked):
+            await world.ron(digest)
+
+
+async def test_a_hub_token_that_the_hub_ended_before_leaves_no_record_for_good(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.ron()
+    await world.hub.end("one")
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 100 * 86_400.0)
+    await world.store._writer.run(lambda db: expire(db, world.store.logs, 7 * 86_400.0), write=True)
+    assert await world.store.tokens.list(None, ended=True) == []
+    assert await world.ron()
 
 
 async def test_the_end_of_a_hub_token_ends_all_that_was_made_in_its_name(world: World) -> None:
