@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Any
 
 from ..auth.token_format import NO_HASH, matches_any
-from ..errors import TokenRevoked, TooManyTokens
+from ..errors import TokenRevoked, TokenTooBroad, TooManyTokens
 from ..models import Grant, StoredToken, Token
 from ..protocol.records_json import grant_from_json, to_json, token_from_json, utc_timestamp
 from ..protocol.strict_json import dump_bytes, dumps, loads_strict
@@ -27,6 +27,7 @@ _HASHES = (
 _OWNER_PART_DIVISOR = 10  # one in ten of the tokens is reserved for the owner
 # `LIKE` would ignore case, and ids in base62 differ by it.
 _BELOW = "(owner = ? OR substr(owner, 1, ?) = ?)"
+_SET_END = "expires_at = ?, record = json_set(record, '$.token.expires_at', ?)"
 _ENDED = "(revoked_at IS NOT NULL OR expired_at IS NOT NULL OR expires_at <= ?)"
 
 
@@ -118,6 +119,8 @@ class TokenRepository:
         ------
         TokenRevoked
             If its parent has ended meanwhile.
+        TokenTooBroad
+            If its parent was rotated to an earlier end meanwhile.
         TooManyTokens
             If there are `max_tokens` active ones, or as many as others than the owner may create.
         StorageFull, StoreUnavailable
@@ -133,6 +136,7 @@ class TokenRepository:
             above = f"SELECT 1 FROM tokens WHERE id = ? AND NOT {_ENDED}"
             if token.parent_id and db.execute(above, (token.parent_id, now)).fetchone() is None:
                 raise TokenRevoked(f"the token {token.parent_id} has ended; ask for another one")
+            _require_no_longer(db, token.parent_id, stored.expires_at_seconds)
             sql = f"SELECT COUNT(*) AS active FROM tokens WHERE NOT {_ENDED}"
             # Tokens that others create must not keep the owner from creating one.
             is_owners = token.parent_id is None and not stored.is_of_hub
@@ -185,7 +189,15 @@ class TokenRepository:
     ) -> None:
         """Replace a token's secret and end, in the name of `user`; the previous secret stays valid for the overlap.
 
-        Without an overlap the previous secret is deleted, so that it stays invalid if the clock is set back.
+        Without an overlap the previous secret is deleted, so that it stays invalid if the clock is set back. The tokens
+        below it end with it at the latest.
+
+        Raises
+        ------
+        TokenTooBroad
+            If the token above it ends earlier.
+        StorageFull, StoreUnavailable
+            If it cannot be written.
         """
         kept = "secret_hash" if overlap_seconds > 0 else "NULL"
         sql = (
@@ -193,13 +205,18 @@ class TokenRepository:
             "expires_at = ?, record = json_set(record, '$.user', json(?), '$.token.expires_at', ?), hub_token = ? "
             "WHERE id = ?"
         )
-        until, by, end = (
-            time.time() + overlap_seconds,
-            dump_bytes(dict(user)).decode(),
-            utc_timestamp(expires_at_seconds),
-        )
+        until, by = time.time() + overlap_seconds, dump_bytes(dict(user)).decode()
+        end = utc_timestamp(expires_at_seconds)
         values = (until, secret_hash, expires_at_seconds, by, end, hub_token or None, token_id)
-        await self._writer.run(lambda db: db.execute(sql, values), write=True)
+        shorten = f"UPDATE tokens SET {_SET_END} WHERE {_BELOW} AND expires_at > ?"
+
+        def job(db: Database) -> None:
+            for row in db.execute("SELECT owner, parent_id FROM tokens WHERE id = ?", (token_id,)).fetchall():
+                _require_no_longer(db, row["parent_id"], expires_at_seconds)
+                db.execute(sql, values)
+                db.execute(shorten, (expires_at_seconds, end, *_below(row["owner"]), expires_at_seconds))
+
+        await self._writer.run(job, write=True)
 
     async def revoke(self, principal: str) -> Sequence[str]:
         """Revoke a token and its descendants; return the ids of those that were not revoked before.
@@ -260,6 +277,13 @@ def _read(record: str) -> tuple[Token, tuple[Grant, ...], dict[str, Any]]:
     """Parse the unchanging part of a token. It is cached because each request needs it."""
     data = loads_strict(record)
     return token_from_json(data["token"]), tuple(grant_from_json(grant) for grant in data["grants"]), data["user"]
+
+
+def _require_no_longer(db: Database, parent_id: str | None, expires_at_seconds: float) -> None:
+    """Check that a token ends no later than its parent, in the transaction that writes it; a Hub token has no end."""
+    sql = "SELECT expires_at FROM tokens WHERE id = ? AND secret_hash != ? AND expires_at < ?"
+    for row in db.execute(sql, (parent_id, NO_HASH, expires_at_seconds)).fetchall():
+        raise TokenTooBroad(f"the token {parent_id} above ends earlier, at {utc_timestamp(row['expires_at'])}")
 
 
 def _revoke(db: Database, principal: str, now: float) -> list[str]:

@@ -34,6 +34,7 @@ def record(
 ) -> StoredToken:
     grants = (*(parent.grants if parent else ()), Grant(secret.id, "default"))
     now = time.time()
+    expires_at_seconds = now + seconds if parent is None else min(now + seconds, parent.expires_at_seconds)
     token = Token(
         id=secret.id,
         principal=token_principal(tuple(grant.token_id for grant in grants)),
@@ -41,11 +42,11 @@ def record(
         policy="default",
         scopes=("sessions:read",),
         created_at=utc_timestamp(now),
-        expires_at=utc_timestamp(now + seconds),
+        expires_at=utc_timestamp(expires_at_seconds),
         parent_id=parent.token.id if parent else None,
         limits={"max_sessions": 1},
     )
-    return StoredToken(token, grants, {"username": "ada"}, now + seconds)
+    return StoredToken(token, grants, {"username": "ada"}, expires_at_seconds)
 
 
 async def add(

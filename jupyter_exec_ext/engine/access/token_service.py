@@ -278,7 +278,8 @@ class TokenService:
         overlap_seconds : float
             Time for which the previous secret stays valid, so that its holder can be given the new one.
         expires_in_seconds : float, optional
-            Time after which the token ends, from now on; None to leave its end as it is.
+            Time after which the token ends, from now on; None to leave its end as it is. The tokens below it end then
+            at the latest.
 
         Raises
         ------

@@ -42,6 +42,8 @@ class TokenStore(Protocol):
         ------
         TokenRevoked
             If the token above it has ended meanwhile.
+        TokenTooBroad
+            If the token above it ends earlier.
         TooManyTokens, StorageFull, StoreUnavailable
         """
 
@@ -60,7 +62,16 @@ class TokenStore(Protocol):
         expires_at_seconds: float,
         hub_token: str = "",
     ) -> None:
-        """Give a token another secret and end, in the name of `user`; the previous secret is valid for the overlap."""
+        """Give a token another secret and end, in the name of `user`; the previous secret is valid for the overlap.
+
+        The tokens below it end with it at the latest.
+
+        Raises
+        ------
+        TokenTooBroad
+            If the token above it ends earlier.
+        StorageFull, StoreUnavailable
+        """
 
     async def revoke(self, principal: str) -> Sequence[str]:
         """Revoke a token and all that were created below it; return the ids of those that were not revoked before."""

@@ -37,9 +37,10 @@ from jupyter_exec_ext.errors import (
     TooManyTokens,
     Unauthenticated,
 )
-from jupyter_exec_ext.models import Token, TokenRequest
+from jupyter_exec_ext.models import IssuedToken, Token, TokenRequest
 from jupyter_exec_ext.protocol.records_json import seconds_of
 from jupyter_exec_ext.store.store import ExecStore
+from tests.support.waiting import until
 
 ADA = owner("Ada", {"username": "ada"})
 HERE = "127.0.0.1"
@@ -238,6 +239,42 @@ async def test_a_token_is_extended_with_a_new_secret_and_never_beyond_those_abov
     assert await world.verbs.get(ADA, below.token.id) == extended.token
     unchanged = await world.verbs.rotate(ADA, below.token.id, 0.0)
     assert unchanged.token.expires_at == extended.token.expires_at
+
+
+async def test_tokens_below_end_with_a_token_that_is_rotated_to_an_earlier_end(world: World) -> None:
+    above = await world.verbs.create(ADA, TokenRequest("above", scopes=sorted(ALL_SCOPES), expires_in_seconds=900))
+    child = await world.caller(world.verbs.authenticate(above.text, HERE), expires_in_seconds=800)
+    grandchild = await world.caller(child, expires_in_seconds=700)
+    short = await world.caller(child, expires_in_seconds=1)
+    stranger = await world.caller(expires_in_seconds=900)
+    before = {token.id: token.expires_at for token in await world.verbs.list(ADA)}
+    rotated = await world.verbs.rotate(ADA, above.token.id, 0.0, 60.0)
+    after = {token.id: token.expires_at for token in await world.verbs.list(ADA)}
+    for each in (above.token.id, child.token_id, grandchild.token_id):
+        assert after[str(each)] == rotated.token.expires_at
+    for each in (short.token_id, stranger.token_id):
+        assert after[str(each)] == before[str(each)]
+    await world.verbs.rotate(ADA, above.token.id, 0.0, 0.001)
+    ended: list[Token | None] = []
+    world.watch.watch(str(grandchild.token_id), ended.append)
+    await until(lambda: ended)
+    with pytest.raises(TokenExpired):
+        await world.verbs.bearer(ADA, str(child.token_id))
+
+
+async def test_a_token_made_while_the_one_above_gets_an_earlier_end_does_not_outlive_it(world: World) -> None:
+    above = await world.verbs.create(ADA, TokenRequest("above", scopes=sorted(ALL_SCOPES), expires_in_seconds=900))
+    bearer = world.verbs.authenticate(above.text, HERE)
+    child = await world.caller(bearer, expires_in_seconds=10)
+    outcomes = await asyncio.gather(
+        world.verbs.rotate(ADA, above.token.id, 0.0, 60.0),
+        world.verbs.create(bearer, TokenRequest("late", scopes=["files:read"], expires_in_seconds=800)),
+        world.verbs.rotate(bearer, str(child.token_id), 0.0, 800.0),
+        return_exceptions=True,
+    )
+    assert all(isinstance(each, (IssuedToken, TokenTooBroad)) for each in outcomes)
+    ends = {token.id: seconds_of(token.expires_at) for token in await world.verbs.list(ADA)}
+    assert max(ends.values()) == ends[above.token.id]
 
 
 async def test_a_new_secret_is_in_the_name_of_whoever_asked_for_it(world: World) -> None:
