@@ -34,6 +34,11 @@ _WITHIN = "(owner = ? OR (owner > ? || '/' AND owner < ? || '0'))"
 _NO_EXECUTIONS = "NOT EXISTS (SELECT 1 FROM executions WHERE session_id = sessions.id)"
 # The earlier of both ends counts: a token can be revoked after it has expired.
 _TOKEN_ENDED_AT = "MIN(COALESCE(revoked_at, expires_at), expires_at)"
+# The deletion of a token deletes those below it, and one below the record of a Hub token may end later.
+_KEPT_BELOW = (
+    "SELECT 1 FROM tokens AS below WHERE below.owner > tokens.owner || '/' AND below.owner < tokens.owner || '0' "
+    "AND MIN(COALESCE(below.revoked_at, below.expires_at), below.expires_at) >= ?"
+)
 # Hub tokens that are kept out here. Without their records they would be let in again as new ones, since a Hub token may
 # be good for ever. The newest are kept: who has a Hub token can make more, and revoke them.
 _REVOKED_OF_HUB = (
@@ -90,10 +95,8 @@ def expire(db: Database, logs: Path, max_age_seconds: float) -> Removed:
     ).fetchall()
     for row in expired:
         _remove_execution(db, logs, row["session_id"], row["id"])
-    db.execute(
-        f"DELETE FROM tokens WHERE {_TOKEN_ENDED_AT} < ? AND id NOT IN ({_REVOKED_OF_HUB})",
-        (horizon, NO_HASH, _MAX_REVOKED_OF_HUB),
-    )
+    old = f"{_TOKEN_ENDED_AT} < ? AND NOT EXISTS ({_KEPT_BELOW}) AND id NOT IN ({_REVOKED_OF_HUB})"
+    db.execute(f"DELETE FROM tokens WHERE {old}", (horizon, horizon, NO_HASH, _MAX_REVOKED_OF_HUB))
     db.execute("DELETE FROM accepted_executions WHERE accepted_at < ?", (horizon,))
     bare = db.execute(
         f"SELECT id FROM sessions WHERE ended_at < ? AND {_NO_EXECUTIONS} LIMIT ?",

@@ -252,6 +252,14 @@ class TokenRepository:
         (row,) = self._reader.rows(sql, (hub_token, NO_HASH, time.time()))
         return row["latest"] or 0.0
 
+    async def extend(self, token_id: str, expires_at_seconds: float) -> None:
+        """Move the end of an active token, now or as soon as the storage permits."""
+        key = f"extended {token_id}"
+        sql = f"UPDATE tokens SET {_SET_END} WHERE id = ? AND NOT {_ENDED}"
+        values = (expires_at_seconds, utc_timestamp(expires_at_seconds), token_id)
+        if not self._writer.has_unsaved(key):
+            await self._writer.submit_last(key, lambda db: db.execute(sql, (*values, time.time())))
+
     async def revoke_of_hub(self, hub_token: str) -> Sequence[str]:
         """Revoke a Hub token's records, and all tokens made in its name or below one; return the ids of the revoked.
 

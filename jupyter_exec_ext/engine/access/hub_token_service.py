@@ -72,7 +72,15 @@ class HubTokenService:
         if stored is None:
             async with self._recording:  # two first requests at once are one caller
                 stored = self._find(hub_token, policy) or await self._record(hub_token, name, user, policy)
-        return self._tokens.admit(stored)
+        caller = self._tokens.admit(stored)
+        await self._extend(stored)
+        return caller
+
+    async def _extend(self, stored: StoredToken) -> None:
+        """Move the end of a record in use: the Hub says how long its token is good, and work ends with the record."""
+        now, life_seconds = time.time(), self._settings.max_token_seconds
+        if stored.expires_at_seconds - now < life_seconds / 2:  # seldom, since it is a write to the database
+            await self._store.extend(stored.token.id, now + life_seconds)
 
     def _find(self, hub_token: str, policy: str) -> StoredToken | None:
         """Return the record of a Hub token, unless it has expired; the owner's revocation has no end."""

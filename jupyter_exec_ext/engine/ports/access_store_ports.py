@@ -85,6 +85,9 @@ class TokenStore(Protocol):
     def made_until(self, hub_token: str) -> float:
         """Return when the last active token made in a Hub token's name expires, since the epoch; 0 without one."""
 
+    async def extend(self, token_id: str, expires_at_seconds: float) -> None:
+        """Move the end of an active token, now or as soon as the storage permits."""
+
     async def revoke_of_hub(self, hub_token: str) -> Sequence[str]:
         """Revoke a Hub token's records and all tokens made in its name, and detach them; return their ids."""
 

@@ -22,6 +22,7 @@ from jupyter_exec_ext.engine.concurrency import BackgroundTasks
 from jupyter_exec_ext.engine.settings import EngineSettings
 from jupyter_exec_ext.errors import InvalidRequest, TokenRevoked, TokenTooBroad, TooManyTokens, Unauthenticated
 from jupyter_exec_ext.models import StoredToken, TokenRequest
+from jupyter_exec_ext.protocol.records_json import seconds_of
 from jupyter_exec_ext.store import eviction
 from jupyter_exec_ext.store.eviction import expire
 from jupyter_exec_ext.store.store import ExecStore
@@ -83,7 +84,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     log = logging.getLogger("test")
     store = ExecStore(path=str(tmp_path / "store"), reserve_bytes=4096, log=log)
     background = BackgroundTasks()
-    settings = EngineSettings(max_tokens=1000)
+    settings = EngineSettings(max_tokens=1000, max_token_seconds=24 * HOUR)
     journal = TokenJournal(store.tokens, store.audit, ChangeFeed(), background)
     watch = TokenWatch(store.tokens, journal, log)
     policies = read_policies({"small": {"max_sessions": 1}, "large": {"max_sessions": 9}})
@@ -116,6 +117,41 @@ async def test_a_record_that_has_expired_is_followed_by_another_one(world: World
     first = await world.ron()
     world.settings.max_token_seconds = HOUR
     assert (await world.ron()).principal != first.principal
+
+
+async def test_the_record_of_a_hub_token_in_use_does_not_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ron, began_at = await world.ron(), time.time()
+    before = await world.store.tokens.get(str(ron.token_id))
+    assert before is not None
+    for hours, ends_after in ((11.0, 24.0), (13.0, 37.0), (36.0, 60.0)):
+        monkeypatch.setattr(time, "time", lambda now=began_at + hours * HOUR: now)
+        assert (await world.ron()).principal == ron.principal
+        stored = await world.store.tokens.get(str(ron.token_id))
+        assert stored is not None
+        assert stored.expires_at_seconds == pytest.approx(began_at + ends_after * HOUR, abs=60)
+        assert seconds_of(stored.token.expires_at) == pytest.approx(stored.expires_at_seconds, abs=1)
+
+
+async def test_a_record_that_has_ended_is_not_extended(world: World) -> None:
+    ron = await world.ron()
+    await world.tokens.revoke(Caller(OWNER), str(ron.token_id))
+    before = await world.store.tokens.get(str(ron.token_id))
+    await world.store.tokens.extend(str(ron.token_id), time.time() + 999 * HOUR)
+    assert await world.store.tokens.get(str(ron.token_id)) == before
+
+
+async def test_tokens_that_a_hub_token_made_outlast_its_record(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.settings.max_token_seconds = HOUR
+    ron = await world.ron()
+    world.settings.max_token_seconds = 1000 * HOUR
+    made = await world.made(ron, expires_in_seconds=900 * HOUR)
+    below = await world.made(world.bearer(made), expires_in_seconds=HOUR)
+    now = time.time()
+    for hours, left in ((500.0, [ron.token_id, made.token.id]), (2000.0, [])):
+        monkeypatch.setattr(time, "time", lambda now=now + hours * HOUR: now)
+        await world.store._writer.run(lambda db: expire(db, world.store.logs, 7 * 24 * HOUR), write=True)
+        assert [token.id for token in await world.store.tokens.list(None, ended=True)] == left
+    assert not await world.is_active(below)
 
 
 async def test_a_hub_token_that_the_owner_has_revoked_stays_out(world: World) -> None:
