@@ -95,12 +95,15 @@ class Writer:
         Threads that wait for the disk, so that no write waits behind a sync.
     closed : bool
         True once jobs are refused.
+    on_retried : callable
+        Called in the event loop after each retry of jobs that had failed.
     """
 
     def __init__(self, path: Path | None, reserve: DiskReserve | None, health: StoreHealth) -> None:
         self.thread = ThreadPoolExecutor(1, "exec-store")
         self.sync_threads = ThreadPoolExecutor(_SYNC_THREADS, "exec-store-sync")
         self.health = health
+        self.on_retried: Callable[[], None] = lambda: None
         self._reserve = reserve
         self._unsaved: dict[str, Callable[[Database], object]] = {}
         self._retry: asyncio.TimerHandle | None = None
@@ -213,7 +216,11 @@ class Writer:
 
     def _retry_now(self, loop: asyncio.AbstractEventLoop) -> None:
         self._retry = None
-        loop.run_in_executor(self.thread, self._retry_all).add_done_callback(lambda _: self.retry_soon(loop))
+        loop.run_in_executor(self.thread, self._retry_all).add_done_callback(lambda _: self._end_retry(loop))
+
+    def _end_retry(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.on_retried()
+        self.retry_soon(loop)
 
     def _retry_all(self) -> None:
         for key, job in list(self._unsaved.items()):

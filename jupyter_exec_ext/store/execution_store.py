@@ -89,6 +89,7 @@ class ExecutionRepository:
         self.search = index.search
         self._spool_thread = SpoolThread()
         self._unsaved: dict[str, _Unsaved] = {}
+        writer.on_retried = self._drop_saved
 
     # --- accepted ---
 
@@ -253,14 +254,13 @@ class ExecutionRepository:
 
     # --- reading ---
 
-    def _not_yet_saved(self, execution_id: str) -> _Unsaved | None:
-        if not self._writer.has_unsaved(execution_id):
-            self._unsaved.pop(execution_id, None)  # a retry has written it
-        return self._unsaved.get(execution_id)
+    def _drop_saved(self) -> None:
+        """Drop the executions that a retry has written: their outputs may take much memory."""
+        self._unsaved = {key: kept for key, kept in self._unsaved.items() if self._writer.has_unsaved(key)}
 
     async def get(self, execution_id: str) -> StoredExecution | None:
         """Return a record; of a finished execution with its outputs."""
-        unsaved = self._not_yet_saved(execution_id)
+        unsaved = self._unsaved.get(execution_id)
         if unsaved is not None:
             return unsaved.stored
         row = await self._writer.run(lambda db: row_of_id(db, execution_id))
@@ -287,7 +287,7 @@ class ExecutionRepository:
 
     async def log(self, execution_id: str) -> DurableLog | StoredLog | None:
         """Return the log of a finished execution, None once it is no longer kept."""
-        unsaved = self._not_yet_saved(execution_id)
+        unsaved = self._unsaved.get(execution_id)
         if unsaved is not None:
             return unsaved.log
 
@@ -303,7 +303,7 @@ class ExecutionRepository:
 
     async def summary(self, execution_id: str) -> StoredExecution | None:
         """Return a record without its outputs."""
-        unsaved = self._not_yet_saved(execution_id)
+        unsaved = self._unsaved.get(execution_id)
         if unsaved is not None:
             return unsaved.stored
         row = await self._writer.run(lambda db: row_of_id(db, execution_id))

@@ -39,6 +39,7 @@ from jupyter_exec_ext.store.database import Database
 from jupyter_exec_ext.store.event_log import DurableLog
 from jupyter_exec_ext.store.log_file import LogFile
 from jupyter_exec_ext.store.store import ExecStore
+from tests.support.waiting import until
 
 NOW = "2026-01-01T00:00:00.000Z"
 QUEUED = Execution("exe_1", "ses_1", ExecutionState.QUEUED, "print(1)", NOW, outputs=[])
@@ -607,6 +608,7 @@ async def test_a_log_that_cannot_be_written_goes_on_in_memory_and_is_saved_later
     kept.rename(path)  # in one step: the writer tries all the time, and would make a file where there is none
     while store._writer.has_unsaved("exe_1"):
         await store.sessions.get("none")
+    await until(lambda: not store.executions._unsaved)  # else each outage would cost memory for good
     stored_log = await store.executions.log("exe_1")
     assert await texts(stored_log) == await texts(log)
     assert store.trouble() is None
