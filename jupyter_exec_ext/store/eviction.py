@@ -32,6 +32,10 @@ _FILE_SIZE = "COALESCE(file_bytes, log_bytes)"
 # Rows of a principal and its descendants. The character '0' follows '/'.
 _WITHIN = "(owner = ? OR (owner > ? || '/' AND owner < ? || '0'))"
 _NO_EXECUTIONS = "NOT EXISTS (SELECT 1 FROM executions WHERE session_id = sessions.id)"
+# Records of a share's principal and its descendants.
+_OF_SHARE = "(owner = principal OR (owner > principal || '/' AND owner < principal || '0'))"
+_HAS_EXECUTIONS = f"EXISTS (SELECT 1 FROM executions WHERE {_OF_SHARE})"
+_HAS_SESSIONS = f"EXISTS (SELECT 1 FROM sessions WHERE {_OF_SHARE})"
 # The earlier of both ends counts: a token can be revoked after it has expired.
 _TOKEN_ENDED_AT = "MIN(COALESCE(revoked_at, expires_at), expires_at)"
 # The deletion of a token deletes those below it, and one below the record of a Hub token may end later.
@@ -104,6 +108,9 @@ def expire(db: Database, logs: Path, max_age_seconds: float) -> Removed:
     ).fetchall()
     for row in bare:
         _remove_session(db, logs, row["id"])
+    # A share is set just before the first record, so a new one may have none yet.
+    unused = f"set_at < ? AND NOT {_HAS_EXECUTIONS} AND NOT {_HAS_SESSIONS}"
+    db.execute(f"DELETE FROM stored_shares WHERE {unused}", (horizon,))
     has_more = len(expired) == MAX_REMOVED or len(bare) == MAX_REMOVED
     return Removed([row["id"] for row in bare], [row["id"] for row in expired], has_more)
 
@@ -149,7 +156,15 @@ def measure(db: Database, logs: Path, server: str) -> StoredTotals:
         by_owner[owner] = by_owner.get(owner, 0) + size
         files += size
     files += _measure_file(logs.with_name(SEARCH_DATABASE))  # of no owner: each execution is a part of it
-    return StoredTotals(by_owner, files, db.size_bytes(), rows)
+    shares = dict(db.execute("SELECT principal, share_bytes FROM stored_shares").fetchall())
+    return StoredTotals(by_owner, files, db.size_bytes(), rows, shares)
+
+
+def save_share(db: Database, principal: str, share_bytes: int | None) -> None:
+    """Write a principal's share, None for the default: evictions after a restart and by other servers need it."""
+    db.execute("DELETE FROM stored_shares WHERE principal = ?", (principal,))
+    if share_bytes is not None:
+        db.execute("INSERT INTO stored_shares VALUES (?, ?, ?)", (principal, share_bytes, time.time()))
 
 
 def _measure_files(logs: Path, session_id: str, execution_id: str) -> int:

@@ -217,4 +217,17 @@ MIGRATIONS = (
         "secrets that the egress proxy adds to requests",
         ("CREATE TABLE secrets (name TEXT PRIMARY KEY, record TEXT NOT NULL, sealed BLOB NOT NULL)",),
     ),
+    Migration(
+        13,
+        "shares of the store that policies give to tokens",
+        (
+            """
+            CREATE TABLE stored_shares (
+                principal TEXT PRIMARY KEY,
+                share_bytes INTEGER NOT NULL,
+                set_at REAL NOT NULL
+            )
+            """,
+        ),
+    ),
 )

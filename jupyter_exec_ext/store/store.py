@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from .audit_table import DATABASE
 from .audit_trail import AuditLog
 from .database_reader import DatabaseReader
 from .database_writer import DiskReserve, Writer
-from .eviction import Retention
+from .eviction import Retention, save_share
 from .eviction_schedule import EvictionSchedule
 from .execution_rows import ExecutionTrail
 from .execution_store import ExecutionRepository
@@ -163,7 +164,10 @@ class ExecStore(LoggingConfigurable):
 
     def set_shares(self, shares: Mapping[str, int | None]) -> None:
         """Set the shares of principals, with their descendants, in bytes; None for a tenth of `max_bytes`."""
-        self._eviction.account.set_shares(shares)
+        for principal, share in self._eviction.account.set_shares(shares).items():
+            if not self._closed:
+                save = partial(save_share, principal=principal, share_bytes=share)
+                self._writer.submit_last(f"share of {principal}", save)
 
     def full_share_of(self, principal: str) -> int | None:
         """Return the share of a principal in bytes if nothing more can be stored within it; None if there is room."""

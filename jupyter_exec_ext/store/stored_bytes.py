@@ -57,12 +57,15 @@ class StoredTotals:
         The database's pages in use.
     rows : int
         The rows of all owners, which are a part of the database.
+    shares : mapping
+        Shares of principals that have one of their own, as any server of the store has set them last.
     """
 
     by_owner: Mapping[str, int] = field(default_factory=dict)
     files: int = 0
     database: int = 0
     rows: int = 0
+    shares: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def without_owner(self) -> int:
@@ -114,9 +117,10 @@ class StoredBytes:
 
     # --- shares ---
 
-    def set_shares(self, shares: Mapping[str, int | None]) -> None:
-        """Set the shares of principals, in bytes; None for the default."""
+    def set_shares(self, shares: Mapping[str, int | None]) -> dict[str, int | None]:
+        """Set the shares of principals, in bytes; None for the default. Return those that were others before."""
         with self._lock:
+            changed = {who: share for who, share in shares.items() if self._shares.get(who) != share}
             if len(self._shares) + len(shares) > _MAX_SHARES:
                 # Each request of a token sets its share again, so those without records can be dropped.
                 self._shares = {who: share for who, share in self._shares.items() if self._within[who]}
@@ -125,6 +129,7 @@ class StoredBytes:
                     self._shares.pop(principal, None)
                 else:
                     self._shares[principal] = share
+            return changed
 
     def share_of(self, principal: str) -> int | None:
         """Return the share of a principal with its descendants, in bytes; None if it has none of its own."""
@@ -167,8 +172,9 @@ class StoredBytes:
     # --- changes ---
 
     def load(self, stored: StoredTotals) -> None:
-        """Replace the sizes of the database and of ended executions."""
+        """Replace the sizes of the database and of ended executions, and the shares."""
         with self._lock:
+            self._shares = dict(stored.shares)
             self._within = Counter()
             for owner, size in stored.by_owner.items():
                 self._add(owner, size)

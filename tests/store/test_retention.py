@@ -18,7 +18,7 @@ from jupyter_exec_ext.errors import StorageFull
 from jupyter_exec_ext.models import Execution, Session, SessionState, SpooledOutput, StreamEvent, Truncation
 from jupyter_exec_ext.store.audit_table import AuditReader
 from jupyter_exec_ext.store.event_log import DurableLog
-from jupyter_exec_ext.store.eviction import MAX_REMOVED
+from jupyter_exec_ext.store.eviction import MAX_REMOVED, expire
 from jupyter_exec_ext.store.spool import FileSpool
 from jupyter_exec_ext.store.store import ExecStore
 from jupyter_exec_ext.store.stored_bytes import StoredBytes, StoredTotals, entitlements, lineage_of, size_on_disk
@@ -306,6 +306,43 @@ async def test_child_with_a_share_of_its_own_keeps_to_it(store: ExecStore) -> No
         await run_once(store, f"exe_{number}", child, 50_000)
     assert store._eviction.account.used(child) <= 200_000
     assert await names_of(store, A) == ["parent"]
+
+
+async def shares_in(store: ExecStore) -> dict[str, int]:
+    sql = "SELECT principal, share_bytes FROM stored_shares"
+    return dict(await store._writer.run(lambda db: db.execute(sql).fetchall()))
+
+
+@pytest.mark.parametrize("by", ["next server", "other server"])
+async def test_share_above_a_tenth_holds_in_evictions_by_other_servers(tmp_path: Path, by: str) -> None:
+    store = open_store(tmp_path)
+    store.set_shares({A: 3 * SHARE, f"{A}/child": None})
+    for number in range(30):
+        await run_once(store, f"a_{number}", A, 50_000)
+    kept = await names_of(store, A)
+    assert store._eviction.account.used(A) > SHARE
+    if by == "next server":
+        store.close()
+    evicting = open_store(tmp_path)
+    await asyncio.to_thread(evicting._eviction.evict_and_wait)
+    assert await names_of(evicting, A) == kept
+    assert await shares_in(evicting) == {A: 3 * SHARE}
+    evicting.close()
+    store.close()
+
+
+async def test_share_is_the_last_that_a_policy_gave_and_goes_with_the_records(store: ExecStore) -> None:
+    for principal in (A, B):
+        await run_once(store, f"exe_{principal[-1]}", principal, 100)
+    store.set_shares({A: 1000, B: 2000})
+    store.set_shares({A: 2000, B: None})
+    assert await shares_in(store) == {A: 2000}
+    await store._writer.run(lambda db: expire(db, store.logs, 60.0), write=True)
+    assert await shares_in(store) == {A: 2000}
+    await store._writer.run(lambda db: expire(db, store.logs, -60.0), write=True)
+    await store._writer.run(lambda db: expire(db, store.logs, -60.0), write=True)
+    assert await names_of(store, A) == []
+    assert await shares_in(store) == {}
 
 
 async def test_running_logs_of_a_token_are_full_at_its_share_and_cost_nobody_else(store: ExecStore) -> None:
