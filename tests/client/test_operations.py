@@ -570,6 +570,16 @@ def test_resuming_continues_while_there_is_progress() -> None:
     assert text_of(script.events) == "x" * 20
 
 
+@pytest.mark.parametrize("cut", [LOST, b""], ids=["failure", "early end"])
+def test_resuming_continues_while_quiet_code_sends_heartbeats(cut: Any) -> None:
+    """A proxy bounds the life of each connection, and the code prints nothing for as long as a hundred of them."""
+    running = answer(200, to_json(execution(ExecutionState.RUNNING)))
+    checks = [] if cut is LOST else [running]
+    connections = [outcome for _ in range(100) for outcome in ([KEEP_ALIVE, cut], *checks)]
+    script = Script([*chunks(*frames("a")), LOST], *connections, chunks(end_frame(2)))
+    assert script.perform(API.stream(PLACE, {"code": "1"}, "key")).ok
+
+
 def test_resuming_without_progress_ends() -> None:
     script = Script(chunks(*frames("a")), *[LOST] * 99)
     with pytest.raises(ConnectionLost, match="resumed") as lost:

@@ -51,6 +51,8 @@ class EventStreamReader:
         self._start = replace(start, headers={**start.headers, **self._headers}, read_timeout_seconds=timeout_seconds)
         self._decoder = EventStreamDecoder()
         self.last_seq = after
+        # With heartbeats, so that it also grows while the code prints nothing.
+        self.received_bytes = 0
         self.execution_id = ""
         self.finished: Execution | None = None
 
@@ -80,6 +82,7 @@ class EventStreamReader:
     def feed(self, chunk: bytes) -> list[OutputEvent]:
         """Return the new events in a piece of the stream."""
         events = []
+        self.received_bytes += len(chunk)
         for sent in self._decoder.feed(chunk):
             data = _parse(sent, "event stream")
             event = event_from_json(data)

@@ -206,15 +206,15 @@ class ExecutionOperations:
         budget = RetryBudget(self.retry, outages=outages)
         was_sent = False
         while reader.finished is None:
-            last_seq = reader.last_seq
+            received_bytes = reader.received_bytes
             request = reader.next_request()
             failure = yield from self._read_once(reader, request, answer, outages)
             if reader.finished is not None:
                 break
             was_sent = was_sent or failure.sent
-            # The server has named the execution or sent events of it. So all retries are available again, and an outage
-            # is waited for.
-            if reader.execution_id and (reader.last_seq != last_seq or not outages):
+            # The server has named the execution or sent something, a heartbeat at least. So all retries are available
+            # again, and an outage is waited for.
+            if reader.execution_id and (reader.received_bytes != received_bytes or not outages):
                 outages, budget = True, RetryBudget(self.retry, outages=True)
             pause = budget.pause(outage=True)
             if pause is None and failure.unreachable is not None:
