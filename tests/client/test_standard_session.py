@@ -22,7 +22,6 @@ from jupyter_exec_ext.client.sync import websocket
 from jupyter_exec_ext.errors import Conflict, SessionEnded
 from jupyter_exec_ext.models import EndEvent, Execution, ExecutionState, OutputEvent, StreamEvent
 from jupyter_exec_ext.protocol.kernel_messages import PROTOCOL_VERSION, KernelMessage, decode_websocket
-from tests.support.blocking_client import Blocking, LoopThread
 from tests.support.hosts import Host
 from tests.support.tcp_proxies import SilencingProxy
 
@@ -30,32 +29,6 @@ ENDLESS = "print('go', flush=True)\nwhile True: pass"
 STUBBORN = (
     "import time\nprint('go', flush=True)\nwhile True:\n    try: time.sleep(60)\n    except KeyboardInterrupt: pass"
 )
-
-
-@pytest.fixture
-def host(hosts: Any) -> Host:
-    started: Host = hosts["server"]
-    return started
-
-
-@pytest.fixture(params=["sync", "async"])
-def connect(request: pytest.FixtureRequest) -> Iterator[Callable[[Any], Any]]:
-    """Each client in turn, with the synchronous one's calls."""
-    clients: list[Any] = []
-    loop = LoopThread() if request.param == "async" else None
-
-    async def make(info: Any) -> AsyncExecClient:
-        return AsyncExecClient(info)
-
-    def client(info: Any) -> Any:
-        clients.append(ExecClient(info) if loop is None else Blocking(loop.run(make(info)), loop))
-        return clients[-1]
-
-    yield client
-    for opened in clients:
-        opened.close()
-    if loop is not None:
-        loop.close()
 
 
 @pytest.fixture

@@ -116,6 +116,45 @@ class CuttingProxy(Proxy):
                 target.sendall(data)
 
 
+class OutageProxy(Proxy):
+    """Forwards to a server. `cut()` closes what is open; `go_down()` also stops listening, until `come_back()`."""
+
+    def __init__(self, target: JupyterConnectionInfo) -> None:
+        super().__init__(target)
+        self.answers = bytearray()
+
+    def cut(self) -> None:
+        for side in self._sockets:
+            hang_up(side)
+
+    def go_down(self) -> None:
+        self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        self._threads.pop(0).join(10)
+        self.cut()
+
+    def come_back(self) -> None:
+        self._server = socket.create_server(("127.0.0.1", self.info.port or 0))
+        self._start(self._accept)
+        self._threads.insert(0, self._threads.pop())
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
+            self._start(self._forward, client, server)
+            with contextlib.suppress(OSError):
+                while data := server.recv(2**16):
+                    self.answers += data
+                    client.sendall(data)
+            hang_up(client)
+            hang_up(server)
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(2**14):
+                target.sendall(data)
+        hang_up(target)
+
+
 class SilencingProxy(Proxy):
     """Forwards to a server; `silence()` makes the WebSockets that are open silent, without closing them."""
 

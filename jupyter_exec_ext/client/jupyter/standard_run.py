@@ -146,6 +146,10 @@ class StandardRun:
 _SETTLE_SECONDS = 5.0
 # After a silence this long the server is asked about the kernel. It may keep the socket of one that it has removed.
 _LOOK_SECONDS = 10.0
+# All that was sent while the user was asked is there already, and is read within this time.
+_CATCH_UP_SECONDS = 1.0
+# For the event loop to take in the next piece of it.
+_CATCH_UP_SILENCE_SECONDS = 0.01
 
 
 class Follower:
@@ -167,6 +171,8 @@ class Follower:
         self._probes: set[str] = set()
         self._quiet_since = 0.0
         self._saw_begin = False
+        # The answer to `input()`, until a message shows that the connection on which it was sent leads to the server.
+        self._unconfirmed_answer: str | None = None
 
     def follow(self) -> Operation[None]:
         """Take in messages until the run has ended, was cancelled, or its time (`give_up_at`) is up."""
@@ -199,6 +205,8 @@ class Follower:
             run.incomplete = True
 
     def _take_in(self, message: KernelMessage | Failure | None) -> Operation[None]:
+        if isinstance(message, KernelMessage):
+            self._unconfirmed_answer = None
         if isinstance(message, Failure):
             yield from self._reopen()
         elif message is None:
@@ -238,6 +246,7 @@ class Follower:
         self._run.incomplete = True  # messages under way on the old connection are not replayed
         yield from self._connection.disconnect()
         yield from self._connection.open()
+        yield from self._send_answer()
         yield from self._ask()
 
     def _ask(self) -> Operation[None]:
@@ -267,7 +276,28 @@ class Follower:
             return
         yield from self._run.take(event)
         if isinstance(event, InputRequestEvent):
-            value: str = yield AskInput(event)
-            # The translator drops input requests while one waits, so without the reset a second `input()` would hang.
-            self._run.translator.waiting_for_input = False
-            yield from self._connection.send("stdin", "input_reply", {"value": value})
+            yield from self._answer(event)
+
+    def _answer(self, event: InputRequestEvent) -> Operation[None]:
+        """Ask the user for the answer to `input()` and send it, again after a cut."""
+        value: str = yield AskInput(event)
+        # The translator drops input requests while one waits, so without the reset a second `input()` would hang.
+        self._run.translator.waiting_for_input = False
+        # While the user was asked, no ping of the server was answered. So it may have closed the connection, which shows
+        # only after all that it sent before. The answer would be lost without an error.
+        yield from self._catch_up()
+        self._unconfirmed_answer = value
+        yield from self._send_answer()
+
+    def _catch_up(self) -> Operation[None]:
+        """Take in what has come already."""
+        give_up_at = time.monotonic() + _CATCH_UP_SECONDS  # a thread of the code may print all the time
+        while self._states.end is None and self._run.cancelled is None and time.monotonic() < give_up_at:
+            message = yield from self._connection.receive(_CATCH_UP_SILENCE_SECONDS)
+            if message is None:
+                return
+            yield from self._take_in(message)
+
+    def _send_answer(self) -> Operation[None]:
+        if self._unconfirmed_answer is not None:  # if this fails, the next message shows it, and it is sent again
+            yield from self._connection.send("stdin", "input_reply", {"value": self._unconfirmed_answer})
