@@ -16,8 +16,9 @@ from enum import Enum, auto
 #
 #   Completion has two halves, on two channels, in either order: the reply says how the code ended, the idle status
 #   that all of its output is out. If one of them does not come, a silence ends the wait (NO_IDLE, NO_REPLY). If the
-#   kernel answers a later request but has not replied to this one, the reply is LOST. A shared kernel may skip the
-#   request, which is then taken back and sent again. CLOSED: the run got its verdict without the kernel's word.
+#   kernel answers a later request but has not replied to this one, or cannot be reached any more, the reply is LOST.
+#   A shared kernel may skip the request, which is then taken back and sent again. CLOSED: the run got its verdict
+#   without the kernel's word.
 #
 # `Stop`: the caller's wish.
 #
@@ -84,6 +85,8 @@ class RunInput(Enum):
     #: From clocks: no message for some time, end of the time limit or of the grace period.
     SILENCE = auto()
     TIME_UP = auto()
+    #: From the connection: it cannot be made again.
+    DISCONNECT = auto()
     #: From callers.
     INTERRUPT = auto()
     STOP = auto()
@@ -109,6 +112,7 @@ _HALVES = {
     RunInput.REPLY: Code.REPLIED,
     RunInput.IDLE: Code.IDLE,
     RunInput.LATER_ANSWER: Code.LOST,
+    RunInput.DISCONNECT: Code.LOST,
     RunInput.CLOSE: Code.CLOSED,
 }
 
@@ -117,11 +121,17 @@ CODE_TRANSITIONS: dict[Code, dict[RunInput, Code]] = {
     Code.SENT: {RunInput.BUSY: Code.TAKEN_UP, RunInput.START: Code.RUNNING, **_HALVES},
     Code.TAKEN_UP: {RunInput.START: Code.RUNNING, **_HALVES},
     Code.RUNNING: _HALVES,
-    Code.REPLIED: {RunInput.IDLE: Code.COMPLETE, RunInput.SILENCE: Code.NO_IDLE, RunInput.CLOSE: Code.CLOSED},
+    Code.REPLIED: {
+        RunInput.IDLE: Code.COMPLETE,
+        RunInput.SILENCE: Code.NO_IDLE,
+        RunInput.DISCONNECT: Code.NO_IDLE,
+        RunInput.CLOSE: Code.CLOSED,
+    },
     Code.IDLE: {
         RunInput.REPLY: Code.COMPLETE,
         RunInput.SILENCE: Code.NO_REPLY,
         RunInput.LATER_ANSWER: Code.LOST,
+        RunInput.DISCONNECT: Code.LOST,
         RunInput.CLOSE: Code.CLOSED,
     },
     Code.COMPLETE: {RunInput.TAKE_BACK: Code.UNSENT},

@@ -111,6 +111,12 @@ def test_later_answer_without_reply_means_lost_or_after_a_restart_died() -> None
     assert states_after(RunInput.SEND, RunInput.REPLY, RunInput.LATER_ANSWER).end is None
 
 
+def test_lost_connection_means_lost_unless_kernel_has_replied() -> None:
+    assert states_after(RunInput.SEND, RunInput.DISCONNECT).end is End.LOST
+    assert states_after(RunInput.SEND, RunInput.IDLE, RunInput.DISCONNECT).end is End.LOST
+    assert states_after(RunInput.SEND, RunInput.REPLY, RunInput.DISCONNECT).code is Code.NO_IDLE
+
+
 def test_request_that_was_taken_back_can_be_sent_again() -> None:
     states = states_after(RunInput.SEND, RunInput.REPLY, RunInput.IDLE, RunInput.TAKE_BACK, RunInput.SEND)
     assert (states.code, states.end) == (Code.SENT, None)

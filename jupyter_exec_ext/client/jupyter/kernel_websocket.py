@@ -28,6 +28,7 @@ from ...protocol.kernel_preparation import default_expressions, unattended_reque
 from ...protocol.languages import normalize_language
 from ...protocol.late_output import LateOutputBuffer
 from ..api.request_exchange import segment
+from ..api.retries import RetryBudget
 from ..api.steps import Connect, Disconnect, Failure, Operation, Pause, ReceiveMessage, SendMessage, Socket
 from ..fork_safety import keep_for_parent, renew_after_fork
 from .kernels_api import KernelsApi
@@ -84,7 +85,7 @@ class StandardConnection:
         self.language = ""
         self._session_id = uuid.uuid4().hex
         self._socket: Socket | None = None
-        self._checked = False
+        self._was_open = self._checked = False
         self._last_used = 0.0
         self.lost: StateLoss | None = None
         self.late_output = LateOutputBuffer()
@@ -120,20 +121,20 @@ class StandardConnection:
 
     def open(self) -> Operation[None]:
         """Open the WebSocket, under the same session id as before."""
-        failure = None
-        for attempt in range(self.api.retry.max_retries + 1):
-            if attempt:
-                yield self.api.retry.pause(attempt - 1)
+        # A proxy that lets no WebSocket through at all is no outage.
+        budget = RetryBudget(self.api.retry, outages=self._was_open)
+        while True:
             path = f"api/kernels/{segment(self.kernel_id)}/channels?session_id={self._session_id}"
             socket: Socket | Failure = yield Connect(path, (WEBSOCKET_PROTOCOL,), _CONNECT_SECONDS)
             if isinstance(socket, Socket):
-                self._socket, self._checked = socket, False
+                self._socket, self._checked, self._was_open = socket, False, True
                 return
-            failure = socket
             # The handshake's error does not say whether the kernel is gone; the kernels API does.
             yield from self.look()
-        assert failure is not None
-        raise ConnectionLost(f"the kernel's WebSocket cannot be opened: {failure.message}")
+            pause = budget.pause(outage=True)
+            if pause is None:
+                raise ConnectionLost(f"the kernel's WebSocket cannot be opened: {socket.message}")
+            yield pause
 
     def disconnect(self) -> Operation[None]:
         """Close the WebSocket, which ends each wait for a message at once."""

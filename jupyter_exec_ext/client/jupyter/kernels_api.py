@@ -82,7 +82,8 @@ class KernelsApi:
 
     def state(self, kernel_id: str) -> Operation[str]:
         """Return a kernel's state as the server knows it; ``dead`` also if there is no such kernel any more."""
-        reply = yield from exchange(Request("GET", f"api/kernels/{segment(kernel_id)}"), self.retry)
+        # The server has started the kernel, so an outage is waited for.
+        reply = yield from exchange(Request("GET", f"api/kernels/{segment(kernel_id)}"), self.retry, outages=True)
         # Only a 404 means that the kernel is gone; `parsed` raises the error of any other refusal.
         if reply.status == 404:
             return "dead"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from ...errors import SessionEnded
+from ...errors import ConnectionFailed, ConnectionLost, SessionEnded
 from ...models import (
     EndEvent,
     Execution,
@@ -208,9 +208,9 @@ class Follower:
         if isinstance(message, KernelMessage):
             self._unconfirmed_answer = None
         if isinstance(message, Failure):
-            yield from self._reopen()
+            yield from self._unless_unreachable(self._reopen())
         elif message is None:
-            yield from self._look()
+            yield from self._unless_unreachable(self._look())
         elif tells_death(message):
             is_dead = message.content.get("execution_state") == "dead"
             # If the kernel has said that it runs the code, the code died with it. Otherwise the new process may run it.
@@ -229,6 +229,13 @@ class Follower:
             late = self._connection.late_output.event_of(message)
             if late is not None:
                 yield from self._run.take(late)
+
+    def _unless_unreachable(self, operation: Operation[None]) -> Operation[None]:
+        """Perform an operation; the run ends as lost if the server cannot be reached for longer than an outage."""
+        try:
+            yield from operation
+        except (ConnectionFailed, ConnectionLost):
+            self._states.feed(RunInput.DISCONNECT)
 
     def _look(self) -> Operation[None]:
         """Ask the server about the kernel where no message comes."""
@@ -283,8 +290,8 @@ class Follower:
         value: str = yield AskInput(event)
         # The translator drops input requests while one waits, so without the reset a second `input()` would hang.
         self._run.translator.waiting_for_input = False
-        # While the user was asked, no ping of the server was answered. So it may have closed the connection, which shows
-        # only after all that it sent before. The answer would be lost without an error.
+        # While the user was asked, no ping of the server was answered. So it may have closed the connection. That shows
+        # only after all that it sent before, and the answer would be lost without an error.
         yield from self._catch_up()
         self._unconfirmed_answer = value
         yield from self._send_answer()

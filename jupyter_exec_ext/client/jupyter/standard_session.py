@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ...errors import ConnectionLost, ExecError, SessionEnded
+from ...errors import ConnectionFailed, ConnectionLost, ExecError, SessionEnded
 from ...models import ErrorEvent, Execution, ExecutionState, KernelSpecInfo, StateEvent
 from ...protocol.kernel_messages import execute_request
 from ...protocol.languages import source_for_kernel
@@ -156,6 +156,9 @@ class StandardSession:
                 yield from self._connection.control(self.api.restart(self.kernel_id))
         except SessionEnded:
             run.states.feed(RunInput.REMOVE)
+        except (ConnectionFailed, ConnectionLost):
+            run.states.feed(RunInput.DISCONNECT)
+            return (yield from self._verdict(run))
         self._other_kernel()
         return ExecutionState.TIMEOUT, False, f"{reason}; the kernel had to be restarted"
 
@@ -166,7 +169,7 @@ class StandardSession:
         if run.states.end is End.COMPLETE:
             return run.verdict()
         if run.states.end is End.LOST:
-            reason = "the connection was lost while the code ran, and how it ended is not known"
+            reason = "the connection was lost while the code ran; how it ended, or whether it still runs, is not known"
             yield from run.log(ErrorEvent("ConnectionLost", reason))
             return ExecutionState.ERROR, True, reason
         reason = "the kernel died" if run.states.end is End.DIED else "the server has removed the kernel"
