@@ -43,6 +43,20 @@ def atexit_in_this_process(stop: Callable[[], object]) -> None:
     _at_exit[:] = [*(method for method in _at_exit if method() is not None), WeakMethod(stop)]
 
 
+class OwnerProcess:
+    """The process that has made an object, such as a session. Only there, closing the object also ends the session.
+
+    A forked child has the object, too, and leaves its parent's ``with`` block by an exception or `sys.exit`.
+    """
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+
+    def is_current(self) -> bool:
+        """Return whether this process is the owner."""
+        return os.getpid() == self._pid
+
+
 def _renew() -> None:
     for method in _at_exit:
         if (stop := method()) is not None:

@@ -24,7 +24,7 @@ from ..client.api.answers import error_from
 from ..client.api.request_exchange import exchange
 from ..client.api.retries import DEFAULT_RETRY
 from ..client.api.steps import Failure, Operation, Reply, Request
-from ..client.fork_safety import atexit_in_this_process
+from ..client.fork_safety import OwnerProcess, atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.driver import SyncDriver
 from ..errors import (
@@ -269,6 +269,7 @@ class BinderServer(ManagedServer):
     ) -> None:
         self._spec = spec
         self._stops = stop
+        self._owner = OwnerProcess()
         self._binder = JupyterConnectionInfo.from_url(binder_url, binder_token, verify=verify, client_cert=client_cert)
         path, deadline = build_path(spec), Deadline.of_start(startup_timeout_seconds, f"the Binder of {spec}")
         launch = BinderLaunch(spec, ProgressReporter(deadline, on_progress))
@@ -310,7 +311,9 @@ class BinderServer(ManagedServer):
         return self._connection_info
 
     def stop(self) -> None:
-        """Shut the server down; calling it again does nothing. A server that has ended already is no error.
+        """Shut the server down; calling it again, or in a forked child, does nothing.
+
+        A server that has ended already is no error.
 
         Raises
         ------
@@ -319,7 +322,7 @@ class BinderServer(ManagedServer):
         """
         atexit.unregister(self.stop)
         place, self._connection_info = self._connection_info, None
-        if place is None or not self._stops:
+        if place is None or not self._stops or not self._owner.is_current():
             return
         # A server that cannot be reached has ended, or its answer was lost on its way out.
         with contextlib.closing(SyncDriver(place)) as driver, contextlib.suppress(ConnectionFailed, ConnectionLost):

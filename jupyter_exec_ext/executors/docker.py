@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..client.fork_safety import atexit_in_this_process
+from ..client.fork_safety import OwnerProcess, atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.client import ExecClient
 from .containers.container_engine import connect_to_engine, engine_errors, find_own_container, networks_of
@@ -135,6 +135,7 @@ class DockerJupyterServer(ManagedServer):
     ) -> None:
         self._token = secrets.token_hex(32) if isinstance(token, DockerJupyterServer.GenerateToken) else token
         self._stop_container = stop_container
+        self._owner = OwnerProcess()
         env = dict(docker_env or {})
         # It would have no effect: other images get the server's token in TOKEN, and ours get it at standard input.
         if "TOKEN" in env:
@@ -196,9 +197,10 @@ class DockerJupyterServer(ManagedServer):
         }
 
     def stop(self) -> None:
-        """Stop the container, which ends its kernels; calling it again does nothing."""
+        """Stop the container, which ends its kernels; calling it again, or in a forked child, does nothing."""
         atexit.unregister(self.stop)
-        self._container.end()
+        if self._owner.is_current():
+            self._container.end()
 
     @property
     def connection_info(self) -> JupyterConnectionInfo:
@@ -211,7 +213,7 @@ class DockerJupyterServer(ManagedServer):
         """Return a client of the gateway."""
         return ExecClient(self.connection_info)
 
-    def __exit__(self, *exc: object) -> None:
+    def _end_context(self) -> None:
         if self._stop_container:
             self.stop()
         else:

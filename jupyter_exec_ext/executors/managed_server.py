@@ -8,6 +8,7 @@ from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ..client.fork_safety import OwnerProcess
 from ..client.server_connection import JupyterConnectionInfo
 from ..errors import ExecError
 
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 
 
 class ManagedServer(ABC):
-    """A server that this process has started. As a context manager it is stopped at the end."""
+    """A server that this process has started. As a context manager it is stopped at the end, but not by a child."""
+
+    _context_owner: OwnerProcess
 
     @property
     @abstractmethod
@@ -31,14 +34,20 @@ class ManagedServer(ABC):
         return f"{type(self).__name__}({self.connection_info!r})"
 
     def __enter__(self) -> Self:
+        self._context_owner = OwnerProcess()
         return self
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None
     ) -> None:
+        if not self._context_owner.is_current():
+            return
         # A failure to stop must not hide the exception that leaves the context.
         with contextlib.suppress(ExecError) if exc_type is not None else contextlib.nullcontext():
-            self.stop()
+            self._end_context()
+
+    def _end_context(self) -> None:
+        self.stop()
 
 
 def command_of_module(module: str) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypedDict, get_args
 
-from ..client.fork_safety import ProcessLock
+from ..client.fork_safety import OwnerProcess, ProcessLock
 from ..errors import (
     ConnectionFailed,
     ConnectionLost,
@@ -171,6 +171,7 @@ class StatefulCodeExecutor(ABC):
         with contextlib.ExitStack() as undo:
             undo.callback(self._close)
             self._session = self._open_with_packages()
+            self._session_owner = OwnerProcess()
             undo.callback(self._close_session_quietly)
             self._functions.ensure(self._session)
             self._rollback.require(self._session)
@@ -206,6 +207,7 @@ class StatefulCodeExecutor(ABC):
             if self._session is not ended or self._stopped:
                 return
             self._session = self._open_with_packages()
+            self._session_owner = OwnerProcess()
         with contextlib.suppress(ExecError):  # the server has ended it; this closes our connection to its kernel
             ended.close()
 
@@ -332,7 +334,8 @@ class StatefulCodeExecutor(ABC):
     def stop(self) -> None:
         """Shut the kernel down and close the connection; calling it again does nothing.
 
-        A server that cannot be reached is no error: it ends the session when it has been idle for long.
+        In a forked child the parent's kernel stays. A server that cannot be reached is no error: it ends the session
+        when it has been idle for long.
         """
         # A replacement under way is waited for, so that the session it opens is closed below.
         with self._replacing:
@@ -340,7 +343,8 @@ class StatefulCodeExecutor(ABC):
                 return
             self._stopped = True
         try:
-            with contextlib.suppress(ConnectionFailed, ConnectionLost, ServerUnreachable):
-                self._session.close()
+            if self._session_owner.is_current():
+                with contextlib.suppress(ConnectionFailed, ConnectionLost, ServerUnreachable):
+                    self._session.close()
         finally:
             self._close()

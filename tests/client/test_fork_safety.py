@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 
-from jupyter_exec_ext import AsyncExecClient, EmbeddedIPythonCodeExecutor, ExecClient, JupyterCodeExecutor
+from jupyter_exec_ext import AsyncExecClient, BinderServer, EmbeddedIPythonCodeExecutor, ExecClient, JupyterCodeExecutor
 from jupyter_exec_ext.client.fork_safety import ProcessLock
 from jupyter_exec_ext.errors import ConnectionFailed
 from tests.executors.conftest import python
-from tests.support.hosts import Host
+from tests.support.binderhubs import Events, StandInBinderHub, ready
+from tests.support.hosts import Host, running_host
 
 _CHILD_SECONDS = 30.0
 
@@ -127,6 +128,40 @@ def test_an_executor_of_a_server_runs_code_in_a_child(host: Host, tmp_path: Any)
 
         with child(runs), child(runs):
             runs()
+
+
+def test_executor_that_child_stops_keeps_parents_session(host: Host, tmp_path: Any) -> None:
+    with JupyterCodeExecutor(host.info, output_dir=tmp_path) as executor:
+        executor.execute_code_blocks(python("b = 1"))
+        with child(executor.stop):
+            pass
+        assert executor.execute_code_blocks(python("print(b)")).output.strip() == "1"
+
+
+@pytest.mark.parametrize("kind", ["session", "standard_session"])
+def test_child_that_leaves_block_of_session_keeps_it(host: Host, kind: str) -> None:
+    with ExecClient(host.info) as client, getattr(client, kind)() as session:
+        session.run("a = 1")
+        with child(lambda: leave_by_exit(session)):
+            pass
+        assert session.run("print(a)").stdout == "1\n"
+
+
+def test_child_that_leaves_block_of_server_keeps_it(tmp_path: Any) -> None:
+    with (
+        running_host("server", tmp_path) as host,
+        StandInBinderHub(Events([ready(host.info)])) as binder,
+        BinderServer("gh/owner/repository/HEAD", binder_url=binder.url, on_progress=None) as server,
+        ExecClient(server) as client,
+    ):
+        with child(lambda: leave_by_exit(server)), child(server.stop):
+            pass
+        assert client.run("print(1)").stdout == "1\n"
+
+
+def leave_by_exit(context: Any) -> None:
+    """Leave a block as `sys.exit` does."""
+    context.__exit__(SystemExit, SystemExit(), None)
 
 
 def test_embedded_executor_in_child_raises_error_and_keeps_parents_kernel(tmp_path: Any) -> None:

@@ -25,6 +25,7 @@ from jupyter_exec_ext import CodeBlock, DockerJupyterServer, JupyterCodeExecutor
 from jupyter_exec_ext.executors.containers import container_image as image_module
 from jupyter_exec_ext.executors.containers.container_engine import is_gone
 from jupyter_exec_ext.executors.containers.container_image import build_own_wheel
+from tests.client.test_fork_safety import child
 from tests.executors.images import build, containers_of
 from tests.executors.seed_examples import AGENT, DOCKER, DOCKERFILE, LOCAL_PRINTS
 from tests.support import canaries
@@ -391,6 +392,13 @@ with DockerJupyterServer(custom_image_name={image!r}, stop_container=False, toke
     finally:
         engine.containers.get(container_id).stop(timeout=1)
     wait_until_gone(engine, container_id)
+
+
+def test_forked_child_that_leaves_block_keeps_container() -> None:
+    with DockerJupyterServer() as server:
+        with child(lambda: server.__exit__(SystemExit, SystemExit(), None)), child(server.stop):
+            pass
+        assert run_code(server, "print(1)") == "1\n"
 
 
 def test_stop_works_after_context_that_keeps_container(engine: Any) -> None:

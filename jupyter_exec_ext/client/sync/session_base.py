@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import ExecError
 from ..api.steps import Operation
+from ..fork_safety import OwnerProcess
 from ..server_connection import JupyterConnectionInfo
 from .driver import SyncDriver
 
@@ -22,6 +23,7 @@ class ExecSessionBase(ABC):
     def __init__(self, driver: SyncDriver, *, is_own: bool) -> None:
         self._driver = driver
         self._must_be_closed = is_own
+        self._owner = OwnerProcess()
 
     def __del__(self) -> None:
         # An instance whose `__init__` failed has no such attribute.
@@ -42,6 +44,9 @@ class ExecSessionBase(ABC):
         return self
 
     def __exit__(self, exc_type: object, *_: object) -> None:
+        if not self._owner.is_current():
+            self.detach()
+            return
         if exc_type is None:
             self.close()
             return
