@@ -105,8 +105,9 @@ def environment_variable(text: str) -> tuple[str, str]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the code and return its exit code."""
-    if args.session and args.isolation:
-        raise UsageError("--isolation is for a new session, and --session ID has its own; leave one of them out")
+    for option, value in (("--isolation", args.isolation), ("--kernel", args.kernel)):
+        if args.session and value:
+            raise UsageError(f"{option} is for a new session, and --session ID has its own; leave one of them out")
     if args.session and (args.binder or args.docker is not None):
         option = "--binder" if args.binder else "--docker"
         raise UsageError(f"{option} launches a new server, which has no session ID yet; leave one of them out")

@@ -53,6 +53,14 @@ def test_file_in_place_of_the_directory_for_pictures_is_refused(tmp_path: Path) 
         _output_dir(str(tmp_path / "file"))
 
 
+@pytest.mark.parametrize("option", [("--kernel", "ir"), ("--isolation", "sandbox")])
+def test_option_of_new_session_is_refused_with_session(
+    capsys: pytest.CaptureFixture[str], option: tuple[str, str]
+) -> None:
+    assert main(["run", "--session", "ses_1", *option, "--server", "http://127.0.0.1:9", "-c", "1"]) == 2
+    assert f"{option[0]} is for a new session" in capsys.readouterr().err
+
+
 def test_gateway_of_one_run_keeps_no_kernel_ready(monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {}
 
