@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import atexit
+import contextlib
 import shlex
 import sys
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -14,15 +13,18 @@ from IPython.core.error import UsageError
 from IPython.display import display
 
 from .client.durations import duration
+from .client.fork_safety import atexit_in_this_process
 from .client.local_servers import AUTO, connection_to_named, find_connection, token_of_environment
 from .client.server_connection import JupyterConnectionInfo
 from .client.sync.client import ExecClient
 from .client.sync.session import ExecSession
+from .errors import ExecError, SessionEnded, SessionNotFound
 from .models import (
     DisplayEvent,
     ErrorEvent,
     OutputEvent,
     ResultEvent,
+    SessionState,
     StreamEvent,
     TruncatedEvent,
     UnresponsiveEvent,
@@ -72,10 +74,19 @@ class ExecMagic:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
-        self._open = ExitStack()
         self._clients: dict[str, ExecClient] = {}
-        self._sessions: dict[tuple[str, bool], ExecSession] = {}
-        atexit.register(self._open.close)
+        self._session_ids: dict[tuple[str, bool], str] = {}
+        atexit_in_this_process(self.close)
+
+    def close(self) -> None:
+        """End the sessions that cells have started; one whose server is away ends when it has been idle for long."""
+        for (server, _), session_id in self._session_ids.items():
+            with contextlib.suppress(ExecError):
+                self._clients[server].get_session(session_id).close()
+        self._session_ids.clear()
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
 
     def run_cell(self, line: str, cell: str) -> None:
         """Run this cell in a session of a server.
@@ -108,17 +119,46 @@ class ExecMagic:
             self._shell.user_ns[given.out] = execution
 
     def _session(self, server: str, session_id: str | None, sandbox: bool) -> ExecSession:
-        client = self._clients.get(server)
-        if client is None:
-            client = self._clients[server] = self._open.enter_context(ExecClient(_connection(server)))
+        client = self._client(server)
         if session_id is not None:
             return client.get_session(session_id)
         key = (server, sandbox)
-        kept = self._sessions.get(key)
-        if kept is None or kept.refresh().state.value == "ended":
-            isolation = "sandbox" if sandbox else None
-            kept = self._sessions[key] = self._open.enter_context(client.session(name="%%exec", isolation=isolation))
-        return kept
+        session = _find_session(client, self._session_ids.get(key))
+        if session is None:
+            session = client.session(name="%%exec", isolation="sandbox" if sandbox else None)
+            session.detach()  # by its id, a client with another token or address finds it, too
+            self._session_ids[key] = session.id
+        return session
+
+    def _client(self, server: str) -> ExecClient:
+        """Return the client of a server; a new one after a change of its token or address."""
+        client = self._clients.get(server)
+        # A newer server does not have the notebook's variables.
+        if client is not None and server == AUTO and _is_running(client.connection_info):
+            return client
+        info = _connection(server)
+        if client is None or client.connection_info != info:
+            if client is not None:
+                client.close()
+            client = self._clients[server] = ExecClient(info)
+        return client
+
+
+def _find_session(client: ExecClient, session_id: str | None) -> ExecSession | None:
+    """Return a session, or None if there is none any more: it has ended, or the server has forgotten it."""
+    if session_id is None:
+        return None
+    try:
+        session = client.get_session(session_id)
+    except (SessionEnded, SessionNotFound):
+        return None
+    return None if session.record.state is SessionState.ENDED else session
+
+
+def _is_running(known: JupyterConnectionInfo) -> bool:
+    """Return whether a server of this machine still runs at the same address with the same token."""
+    running = JupyterConnectionInfo.discover()
+    return any(info.url == known.url and info.token in (None, known.token) for info in running)
 
 
 def _connection(server: str) -> JupyterConnectionInfo:

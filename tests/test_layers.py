@@ -74,7 +74,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         "session_ports",
         "standard_api",
     },
-    "magic": {"models", "client"},
+    "magic": {"models", "errors", "client"},
     "fleet": {
         *("models", "errors", "system", "protocol", "auth", "store", "client", "executors", "aca.protocol"),
         "__init__",

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from jupyter_exec_ext.client.server_profiles import ServerProfile, add_profile
+from jupyter_exec_ext import ExecClient
+from jupyter_exec_ext.client.server_profiles import ServerProfile, add_profile, remove_profile
+from jupyter_exec_ext.magic import ExecMagic
 
 DRAW = "import matplotlib.pyplot as plt; plt.plot([1, 2]); plt.show()"
 
@@ -73,6 +81,63 @@ def test_server_is_given_by_the_name_of_a_profile(
     assert printed(named) == "on lab\n"
     assert "nowhere" in printed(unknown, "stderr")
     assert "invalid duration (such as 90, 90s, 30m, 8h or 30d) value: 'soon'" in printed(wrong_time, "stderr")
+
+
+@pytest.fixture
+def magic() -> Iterator[ExecMagic]:
+    magic = ExecMagic(SimpleNamespace(user_ns={}))
+    yield magic
+    magic.close()
+
+
+@pytest.fixture
+def profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ServerProfile:
+    """The profile ``lab``, of which a test writes the token."""
+    monkeypatch.setenv("JUPYTER_CONFIG_DIR", str(tmp_path))
+    return ServerProfile("lab", "http://127.0.0.1:9/", token_file=str(tmp_path / "token"))
+
+
+def test_rotated_token_of_profile_keeps_variables(
+    hosts: Any, magic: ExecMagic, profile: ServerProfile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    info = hosts["gateway"].info
+    add_profile(replace(profile, server=info.url))
+    with ExecClient(info) as client:
+        scopes = ["sessions:create", "sessions:read", "sessions:delete", "executions:create", "executions:read"]
+        issued = client.tokens.create("notebook", scopes)
+        Path(str(profile.token_file)).write_text(issued.text)
+        magic.run_cell("--server lab", "x = 42")
+        Path(str(profile.token_file)).write_text(client.tokens.rotate(issued.token.id).text)
+    magic.run_cell("--server lab", "print(x)")
+    assert capsys.readouterr().out == "42\n"
+
+
+def test_server_that_does_not_know_the_session_gets_a_new_one(
+    hosts: Any, magic: ExecMagic, profile: ServerProfile, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As a server that was replaced by another one, at another address."""
+    for name in ("gateway", "server"):
+        info = hosts[name].info
+        Path(str(profile.token_file)).write_text(info.token)
+        add_profile(replace(profile, server=info.url))
+        magic.run_cell("--server lab", f"print('on', {name!r}, 'x' in globals()); x = 1")
+        remove_profile("lab")
+    assert capsys.readouterr().out == "on gateway False\non server False\n"
+
+
+def test_automatic_server_stays_until_it_stops(
+    hosts: Any, magic: ExecMagic, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = [tmp_path / "run" / f"jpserver-{number}.json" for number in (1, 2)]
+    files[0].parent.mkdir()
+    for age_seconds, name, file in zip((60, 0), ("gateway", "server"), files, strict=True):
+        info = hosts[name].info
+        file.write_text(json.dumps({"url": info.url, "token": info.token}))
+        os.utime(file, times=(time.time() - age_seconds,) * 2)
+        magic.run_cell("", f"print({name!r}, 'x' in globals()); x = 1")
+    files[0].unlink()
+    magic.run_cell("", "print('stopped', 'x' in globals())")
+    assert capsys.readouterr().out == "gateway False\nserver True\nstopped False\n"
 
 
 def test_wrong_option_is_one_line_and_ends_no_kernel(run_cells: Any) -> None:
