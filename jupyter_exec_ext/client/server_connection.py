@@ -245,16 +245,33 @@ def _modified_at(path: Path) -> float:
 
 
 def _from_server_file(path: Path) -> JupyterConnectionInfo | None:
-    """Read the file of a server; return None if the server does not accept connections."""
+    """Read the file of a server; return None if its process has ended or does not accept connections."""
     try:
         data = json.loads(read_own_text(path))
+        # Another program may have its port now, and would get its token.
+        if _has_ended(data.get("pid")):
+            return None
         info = JupyterConnectionInfo.from_url(data["url"], data.get("token") or None)
         port = info.port or (443 if info.use_https else 80)
         socket.create_connection((info.host, port), timeout=_PROBE_SECONDS).close()
     # A server that was killed leaves its file behind, and one that is just starting may have written half of it.
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
     return info
+
+
+def _has_ended(pid: object) -> bool:
+    """Return whether it is certain that no process has this id; Jupyter's own lists of servers judge alike."""
+    # On Windows, `os.kill` ends a process. Zero and negative numbers stand for groups of processes.
+    if os.name != "posix" or not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # another user's process, such as that of a server in a container
+        return False
+    return False
 
 
 @runtime_checkable

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import socket
+import subprocess
+import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -184,3 +186,15 @@ def test_running_servers_are_discovered_newest_first(tmp_path: Path) -> None:
         found = JupyterConnectionInfo.discover(tmp_path)
     assert [(info.base_url, info.token) for info in found] == [("/", None), ("/old/", "a")]
     assert JupyterConnectionInfo.discover(tmp_path / "missing") == []
+
+
+def test_server_file_of_ended_process_is_not_discovered(tmp_path: Path) -> None:
+    """Another program may have taken the port of a server that was killed, and would get its token."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        for name, pid in {"ended": ended.pid, "own": os.getpid(), "first": 1, "none": None, "odd": "x", "0": 0}.items():
+            (tmp_path / f"jpserver-{name}.json").write_text(json.dumps({"url": url + name, "token": "t", "pid": pid}))
+        found = JupyterConnectionInfo.discover(tmp_path)
+    assert {info.base_url for info in found} == {"/own/", "/first/", "/none/", "/odd/", "/0/"}
