@@ -13,11 +13,15 @@ from typing import Any
 import pytest
 
 from jupyter_exec_ext import AsyncExecClient, BinderServer, EmbeddedIPythonCodeExecutor, ExecClient, JupyterCodeExecutor
+from jupyter_exec_ext.client.access_tokens import AccessToken
+from jupyter_exec_ext.client.aio.http_client import AioCredential
+from jupyter_exec_ext.client.api.steps import GetToken
 from jupyter_exec_ext.client.fork_safety import ProcessLock
 from jupyter_exec_ext.errors import ConnectionFailed
 from tests.executors.conftest import python
 from tests.support.binderhubs import Events, StandInBinderHub, ready
 from tests.support.hosts import Host, running_host
+from tests.support.waiting import until
 
 _CHILD_SECONDS = 30.0
 
@@ -128,6 +132,31 @@ def test_an_executor_of_a_server_runs_code_in_a_child(host: Host, tmp_path: Any)
 
         with child(runs), child(runs):
             runs()
+
+
+def test_credential_that_parent_is_asking_is_asked_anew_in_child() -> None:
+    parent_pid, is_answered = os.getpid(), asyncio.Event()
+
+    class Credential:
+        async def get_token(self, *scopes: str, **options: Any) -> AccessToken:
+            if os.getpid() == parent_pid:
+                await is_answered.wait()
+            return AccessToken(str(os.getpid()), time.time() + 3600)
+
+    source = AioCredential(Credential(), "scope")
+
+    async def get() -> None:
+        assert (await source.get(GetToken(5.0))).token == str(os.getpid())
+
+    async def in_the_parent() -> None:
+        getting = asyncio.ensure_future(get())
+        await until(lambda: source._asking)
+        with child(lambda: run_in_a_thread(get)):
+            pass
+        is_answered.set()
+        await getting
+
+    asyncio.run(in_the_parent())
 
 
 def test_executor_that_child_stops_keeps_parents_session(host: Host, tmp_path: Any) -> None:

@@ -30,6 +30,7 @@ from ..access_tokens import (
 )
 from ..api.steps import Failure, GetToken, OpenStream, ReadStream, Reply, Request, SendBody, Source, Stream
 from ..connection_failures import connect_seconds, connection_failure
+from ..fork_safety import keep_for_parent, renew_after_fork
 from ..server_connection import JupyterConnectionInfo
 
 # The default of 64 KiB makes large outputs pause and resume the transport for every chunk.
@@ -216,6 +217,12 @@ class AioCredential:
         self._scope = scope
         self._cache = TokenCache()
         self._asking: dict[str | None, asyncio.Task[AccessToken]] = {}
+        renew_after_fork(self)
+
+    def after_fork(self) -> None:
+        """Leave pending calls to the parent: their tasks are on its event loop and never end in the child."""
+        keep_for_parent(self._asking)
+        self._asking = {}
 
     async def get(self, step: GetToken) -> AccessToken:
         """Return a token, from the cache or from the credential; concurrent tasks wait for the same call."""
