@@ -78,8 +78,9 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         self.close()
 
     def close(self) -> None:
-        """End the session, unless it was given; calling it again does nothing."""
+        """End the session, unless it was given; calling it again does nothing. Code that follows gets a new one."""
         self._session.close()
+        self._note_end_of_session()
 
     def cleanup(self) -> None:
         """Call `close`; smolagents' name for it, which the agent's own `cleanup` calls."""
@@ -100,11 +101,16 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         """
         if agents := [name for name, tool in tools.items() if not isinstance(tool, Tool)]:
             raise ValueError(f"managed agents cannot be sent to a kernel: {', '.join(agents)}")
+        if self._kernel_is_fresh:
+            self._send_again()
         # Here and not in the constructor, because the session opens at its first use.
-        missing = [name for name in self.additional_imports if name not in self.installed_packages]
-        self.installed_packages += self.install_packages(missing)
+        self._install_additional_imports()
         super().send_tools(tools)
         self._tools.update(tools)
+
+    def _install_additional_imports(self) -> None:
+        missing = [name for name in self.additional_imports if name not in self.installed_packages]
+        self.installed_packages += self.install_packages(missing)
 
     def _patch_final_answer_with_exception(self, final_answer_tool: Any) -> None:
         # An agent sends its tools in each run, and a tool that is patched twice would call itself.
@@ -129,7 +135,8 @@ class JupyterPythonExecutor(RemotePythonExecutor):
             self._send_again()
         execution = self._session.run(code)
         if isinstance(execution, NotRun):
-            self._kernel_is_fresh = execution.session_lost
+            if execution.session_lost:
+                self._note_end_of_session()
             raise AgentError(execution.to_text(), self.logger)
         lost = execution.session_state_lost is not None
         self._kernel_is_fresh = lost or execution.session_state_preserved is False
@@ -139,12 +146,18 @@ class JupyterPythonExecutor(RemotePythonExecutor):
             raise AgentError(execution.to_text(), self.logger)
         return CodeOutput(output=_value(execution), logs=_logs(execution), is_final_answer=False)
 
+    def _note_end_of_session(self) -> None:
+        """Note that the next code runs in another session, which has nothing of this one, its packages included."""
+        self.installed_packages.clear()
+        self._kernel_is_fresh = True
+
     def _send_again(self) -> None:
-        """Send variables and tools to a fresh kernel; if that fails, they are sent before the next code."""
-        # Reset first: the two calls below run code, and so come back here.
+        """Send packages, variables and tools to a fresh kernel; if that fails, they are sent before the next code."""
+        # Reset first: the calls below run code, and so come back here.
         self._kernel_is_fresh = False
         with contextlib.ExitStack() as undo:
             undo.callback(setattr, self, "_kernel_is_fresh", True)
+            self._install_additional_imports()
             super().send_variables(self._variables)
             super().send_tools(self._tools)
             undo.pop_all()

@@ -208,6 +208,24 @@ def test_the_agent_ends_the_session_unless_it_was_there_before(
         assert {own, session.id} & {record.id for record in client.list_sessions()} == {session.id}
 
 
+@pytest.mark.parametrize("is_closed", [True, False], ids=["closed", "ended by the server"])
+def test_new_session_gets_packages_tools_and_variables_again(
+    local_server: LocalJupyterServer, client: ExecClient, is_closed: bool
+) -> None:
+    with JupyterPythonExecutor(local_server, additional_imports=["pip"]) as executor:
+        executor.send_variables({"given": 4})
+        executor.send_tools({"double": double})
+        if is_closed:
+            executor.close()
+        else:
+            client.get_session(executor._session.open().id).close()
+            with pytest.raises(AgentError, match="variables, imports and definitions are gone"):
+                executor("1")
+        assert executor.installed_packages == []
+        assert executor("double(given)").output == "8"
+        assert executor.installed_packages == ["pip"]
+
+
 @pytest.mark.parametrize("name", ["close", "cleanup"])
 def test_close_and_aclose_end_the_session(local_server: LocalJupyterServer, client: ExecClient, name: str) -> None:
     executor = JupyterPythonExecutor(local_server)
