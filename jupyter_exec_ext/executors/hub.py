@@ -11,7 +11,7 @@ from typing import Any
 
 from ..client.api.retries import NO_RETRY
 from ..client.api.steps import Operation
-from ..client.fork_safety import atexit_in_this_process
+from ..client.fork_safety import OwnerProcess, atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.driver import SyncDriver
 from ..errors import ClientError, ExecError, Unavailable
@@ -114,6 +114,7 @@ class JupyterHubServer(ManagedServer):
         self._narrow_token = narrow_token
         self._token_lifetime_seconds = token_lifetime_seconds
         self._on_progress = on_progress
+        self._owner = OwnerProcess()
         self._own_token: IssuedHubToken | None = None
         self._connection_info: JupyterConnectionInfo | None = None
         # Start times of the server, and of the one that this object has started.
@@ -185,7 +186,9 @@ class JupyterHubServer(ManagedServer):
             self._stop_server("")
 
     def stop(self) -> None:
-        """Stop the server, if this object has started it, and revoke its token; calling it again does nothing.
+        """Stop the server, if this object has started it, and revoke its token.
+
+        Calling it again, or in a forked child, does nothing.
 
         Raises
         ------
@@ -194,6 +197,8 @@ class JupyterHubServer(ManagedServer):
         """
         atexit.unregister(self.stop)
         self._connection_info = None
+        if not self._owner.is_current():
+            return
         try:
             if self._ours is not None:
                 self._stop_server(self._ours)

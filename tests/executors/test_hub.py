@@ -43,6 +43,7 @@ from jupyter_exec_ext.errors import (
 from jupyter_exec_ext.executors import LaunchProgress
 from jupyter_exec_ext.executors.hub_api import HubServerApi, hub_at
 from jupyter_exec_ext.executors.remote_launch import server_at
+from tests.client.test_fork_safety import child
 from tests.support import canaries
 from tests.support.bearers import UNPROTECTED
 from tests.support.full import only_in_full
@@ -449,6 +450,15 @@ def test_failed_restart_leaves_clients_their_token(hub: HubHost) -> None:
         stop_behind_its_back(hub, "light-pam")
         assert "was stopped" in str(before.why_lost())
     assert not is_known(hub, key)
+
+
+def test_a_forked_child_leaves_the_server_running(hub: HubHost) -> None:
+    with JupyterHubServer(hub.hub_url, token_of(hub, "light-rob")) as server:
+        with child(server.stop):
+            pass
+        assert servers(hub, "light-rob")[""]["ready"]
+        assert is_known(hub, key_of(server))
+    assert servers(hub, "light-rob") == {}
 
 
 def test_restart_replaces_a_token_that_has_ended(hub: HubHost) -> None:
