@@ -91,7 +91,7 @@ class Pool:
             auto_decompress=False,
         )
         metrics, requests = PoolMetrics(), ServerRequests(http, self._pool_token)
-        tokens = ServerTokens(requests)
+        tokens = ServerTokens(requests, log)
         issued = IssuedTokens(store)
         callers = Callers(self._ask_hub, issued, settings.policies, settings.hub_stale_seconds)
 

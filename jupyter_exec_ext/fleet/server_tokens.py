@@ -8,12 +8,15 @@ The pool keeps the secrets in memory only; after a restart it finds its tokens b
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ExecError
+from ..auth.caller import is_within
+from ..errors import ExecError, TokenExpired, TokenNotFound, TokenRevoked
 from .callers import PoolCaller
 from .pool_server import Server
 from .server_requests import ServerRequests
@@ -22,6 +25,8 @@ LIFE_SECONDS = 3600.0
 # The old secret is good for requests that are on their way.
 _OVERLAP_SECONDS = 60.0
 _KEPT_SECONDS = 86_400.0
+# A server's answers about a token that has ended, and its sessions with it. Another 401 is about the pool's own token.
+_ENDED = (TokenRevoked, TokenExpired, TokenNotFound)
 
 
 @dataclass(slots=True)
@@ -48,10 +53,13 @@ class ServerTokens:
     ----------
     requests : ServerRequests
         Sends requests to the servers.
+    log : logging.Logger
+        The pool's log.
     """
 
-    def __init__(self, requests: ServerRequests) -> None:
+    def __init__(self, requests: ServerRequests, log: logging.Logger) -> None:
         self._requests = requests
+        self._log = log
         # By server, and by the name of the token there.
         self._held: dict[str, dict[str, _Held]] = {}
         self._locks: dict[tuple[str, str], asyncio.Lock] = {}
@@ -68,10 +76,13 @@ class ServerTokens:
         name = _name_of(server, caller)
         held = self._held.get(server.name, {}).get(name)
         if held is None or held.renew_at <= time.time():
-            async with self._locks.setdefault((server.name, name), asyncio.Lock()):
+            async with self._lock(server, name):
                 held = await self._hold(server, caller)
         held.used_at = time.time()
         return held
+
+    def _lock(self, server: Server, name: str) -> asyncio.Lock:
+        return self._locks.setdefault((server.name, name), asyncio.Lock())
 
     async def _hold(self, server: Server, caller: PoolCaller) -> _Held:
         """Return a caller's token on a server, renewed or made if need be."""
@@ -81,11 +92,8 @@ class ServerTokens:
             return held
         above = None if caller.creator is None else await self._token(server, caller.creator)
         if held is not None:
-            try:
+            with suppress(*_ENDED):
                 return await self._renew(server, held, above)
-            except ExecError as error:
-                if error.status not in (401, 404):  # with these it has ended, and its sessions with it
-                    raise
         request: dict[str, Any] = {"name": _name_of(server, caller), "expires_in_seconds": _life_seconds(above)}
         if above is None:
             request |= {"policy": caller.policy, "scopes": sorted(caller.scopes | {"tokens:create"})}
@@ -122,20 +130,36 @@ class ServerTokens:
         return self._held[server.name]
 
     async def revoke(self, server: Server, principal: str) -> None:
-        """Revoke the tokens of a principal on a server, which ends what runs in its name."""
-        for name, held in list((await self._held_on(server)).items()):
-            if _principal_in(server, name) == principal:
-                await self._requests.call(server, "DELETE", f"tokens/{held.id}")
-                self._held[server.name].pop(name, None)
+        """Revoke the tokens of a principal on a server, and those below them, which ends what runs in their names."""
+        tokens = await self._held_on(server)
+        for name, held in sorted(tokens.items()):
+            if is_within(_principal_in(server, name), principal):
+                with suppress(*_ENDED):
+                    await self._requests.call(server, "DELETE", f"tokens/{held.id}")
+                tokens.pop(name, None)
 
     async def renew_due(self, server: Server) -> None:
         """Renew the tokens of a server that need it and were used within a day: their sessions end with them."""
         tokens = await self._held_on(server)
-        for name, held in sorted(tokens.items()):  # a creator's name comes before those of its tokens
-            if held.renew_at <= time.time() <= held.used_at + _KEPT_SECONDS:
-                creator = _principal_in(server, name).rpartition("/")[0]
-                above = next((tokens[n] for n in tokens if _principal_in(server, n) == creator and n != name), None)
-                await self._renew(server, held, above)
+        for name in sorted(tokens):  # a creator's name comes before those of its tokens
+            try:
+                async with self._lock(server, name):  # a request may renew it, too
+                    await self._renew_if_due(server, tokens, name)
+            except ExecError as error:
+                self._log.warning("pool: a token on %s could not be renewed now: %s", server.name, error.message)
+
+    async def _renew_if_due(self, server: Server, tokens: dict[str, _Held], name: str) -> None:
+        held, above, now = tokens.get(name), tokens.get(_name_above(name)), time.time()
+        if held is None or not held.renew_at <= now <= held.used_at + _KEPT_SECONDS:
+            return
+        if (
+            above is not None and above.expires_at <= now
+        ):  # it could not be renewed; this one is valid no longer than it
+            return
+        try:
+            await self._renew(server, held, above)
+        except _ENDED:
+            tokens.pop(name, None)
 
     async def count_sessions(self, server: Server, account: str) -> int:
         """Return how many sessions the principals of an account have on a server."""
@@ -170,6 +194,12 @@ def _name_of(server: Server, caller: PoolCaller) -> str:
 
 def _principal_in(server: Server, name: str) -> str:
     return name.removeprefix(_prefix_of(server)).rpartition(" ")[0]
+
+
+def _name_above(name: str) -> str:
+    """Return the name that the token of a token's creator has."""
+    principal, _, policy = name.rpartition(" ")
+    return f"{principal.rpartition('/')[0]} {policy}"
 
 
 def _life_seconds(above: _Held | None) -> float:

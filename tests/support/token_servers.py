@@ -1,0 +1,98 @@
+"""Tokens of a pool's servers in memory: they expire, are renewed, and end with the token above, as on a real server."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from jupyter_exec_ext.auth.caller import is_within
+from jupyter_exec_ext.errors import ExecError, TokenExpired, TokenNotFound, TokenRevoked
+from jupyter_exec_ext.fleet.pool_server import Server
+from jupyter_exec_ext.fleet.router import NothingSent
+
+
+@dataclass
+class ServerToken:
+    """A token of a server."""
+
+    id: str
+    name: str
+    principal: str
+    parent: ServerToken | None
+    expires_at: float
+    secret: str
+    is_revoked: bool = False
+
+
+class TokenServers:
+    """Answers a pool's requests for tokens on its servers.
+
+    Attributes
+    ----------
+    away : set of str
+        Servers that do not answer.
+    errors : dict
+        Errors of single tokens by their names, and of servers by theirs.
+    clock : callable
+        Returns the time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.tokens: dict[str, dict[str, ServerToken]] = {}
+        self.away: set[str] = set()
+        self.errors: dict[str, ExecError] = {}
+        self.clock = clock
+        self.requests: Counter[str] = Counter()
+        self._numbers = itertools.count()
+
+    async def call(self, server: Server, method: str, path: str, *, token: str | None = None, json: Any = None) -> Any:
+        self.requests[f"{method} {server.name}"] += 1
+        if server.name in self.away:
+            raise NothingSent("away")
+        if server.name in self.errors:
+            raise self.errors[server.name]
+        tokens = self.tokens.setdefault(server.name, {})
+        if (method, path) == ("GET", "tokens"):
+            return {"tokens": [{"id": each.id, "name": each.name} for each in tokens.values() if self._is_valid(each)]}
+        if (method, path) == ("POST", "tokens"):
+            return self._create(tokens, token, json)
+        found = tokens.get(path.split("/")[1])
+        if found is None:
+            raise TokenNotFound("there is none")
+        if found.name in self.errors:
+            raise self.errors[found.name]
+        if method == "DELETE":
+            for each in tokens.values():
+                each.is_revoked |= is_within(each.principal, found.principal)
+            return None
+        return self._rotate(found, json)
+
+    def names(self, server: str) -> set[str]:
+        """Return the names of a server's tokens that have not ended."""
+        return {each.name for each in self.tokens.get(server, {}).values() if self._is_valid(each)}
+
+    def _is_valid(self, token: ServerToken) -> bool:
+        return not token.is_revoked and token.expires_at > self.clock()
+
+    def _create(self, tokens: dict[str, ServerToken], secret: str | None, request: Any) -> Any:
+        parent = next((each for each in tokens.values() if secret and each.secret == secret), None)
+        token_id = f"t{next(self._numbers)}"
+        principal = f"{parent.principal}/{token_id}" if parent else token_id
+        expires_at = self.clock() + request["expires_in_seconds"]
+        made = ServerToken(token_id, request["name"], principal, parent, expires_at, f"secret of {token_id}")
+        tokens[token_id] = made
+        return {"id": made.id, "token": made.secret}
+
+    def _rotate(self, token: ServerToken, request: Any) -> Any:
+        if token.is_revoked:
+            raise TokenRevoked("it was revoked")
+        if not self._is_valid(token):
+            raise TokenExpired("it has expired")
+        token.expires_at = self.clock() + request["expires_in_seconds"]
+        assert token.parent is None or token.expires_at <= token.parent.expires_at
+        token.secret = f"{token.secret}+"
+        return {"id": token.id, "token": token.secret}
