@@ -6,6 +6,7 @@ import hashlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -181,8 +182,7 @@ class Callers:
             if self._attempts.count_remaining(address, time.monotonic()) < 1:
                 raise self._wrong(address)
             known = _Known(text)
-        if not await self._is_good(known):
-            self._known.pop(digest, None)
+        if not await self._is_good(known):  # one that was good is kept, so that its work is ended
             raise self._wrong(address)
         assert known.model is not None  # or it would not be good
         if digest not in self._known and len(self._known) >= _MAX_KNOWN:
@@ -209,16 +209,18 @@ class Callers:
         known.asked_at = known.confirmed_at = asked_at
 
     async def is_ended(self, credential: str) -> bool:
-        """Return whether a token's work must end: it was revoked, or the Hub has been away too long to vouch for it."""
+        """Return whether a token's work must end: it was revoked, or its time is over.
+
+        While the Hub cannot be reached nothing ends, and requests are refused after some time.
+        """
         if self._issued.is_ended(credential):
             return True
         known = self._known.get(credential)
-        if known is None:
+        if known is None:  # not used since the pool was started; the Hub cannot be asked without its text
             return False
-        try:
-            await self._ask(known)
-        except Unavailable:
-            return True
+        if known.model is not None:
+            with suppress(Unavailable):
+                await self._ask(known)
         return known.model is None
 
 

@@ -4,101 +4,98 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..errors import ExecError
 from .callers import FRESH_SECONDS, Callers, PoolCaller
+from .server_tokens import ServerTokens
 
-# As long as one of the latest may still run, its token is asked about.
-_MAX_EXECUTIONS = 1000
+# A Hub answers some hundred questions a second, and each round is one of `FRESH_SECONDS`.
+_MAX_WITHOUT_REQUESTS = 50
 
-EndWork = Callable[[PoolCaller], Awaitable[None]]
+EndWork = Callable[[str, str], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class _Work:
-    """Work that was begun with a credential: open requests, and executions that may still run."""
+class _OpenRequests:
+    """Open requests with one credential."""
 
     caller: PoolCaller
-    requests: set[asyncio.Task[Any]] = field(default_factory=set)
-    executions: OrderedDict[str, float] = field(default_factory=OrderedDict)  # with the time of their acceptance
+    tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
 
 class CredentialWatch:
-    """Asks again about tokens with open requests or executions, and ends these when a token has ended.
+    """Asks again about tokens that have open requests or stand for something on a server, and ends their work.
+
+    A token with a session or a run has a token on its server. That one is revoked, and asked about until it is.
 
     Parameters
     ----------
     callers : Callers
         Knows whether a token has ended.
-    may_run : callable
-        Returns whether an execution that was accepted at a time of the monotonic clock may still run.
+    tokens : ServerTokens
+        Knows the principals that have tokens on servers.
     end_work : callable
-        Called once with the bearer of a token that has ended.
+        Called with the principal and the credential of a token that has ended.
     log : logging.Logger
         The pool's log.
     """
 
-    def __init__(
-        self, callers: Callers, may_run: Callable[[str, float], bool], end_work: EndWork, log: logging.Logger
-    ) -> None:
+    def __init__(self, callers: Callers, tokens: ServerTokens, end_work: EndWork, log: logging.Logger) -> None:
         self._callers = callers
-        self._may_run = may_run
+        self._tokens = tokens
         self._end_work = end_work
         self._log = log
-        self._work: dict[str, _Work] = {}
+        self._open: dict[str, _OpenRequests] = {}
+        # Principals with tokens on servers; the one that was asked about least recently comes first.
+        self._turns: list[str] = []
 
     @contextmanager
     def open_request(self, caller: PoolCaller) -> Iterator[None]:
         """Count the current task as a request of a caller; it is cancelled when the caller's token ends."""
         task = asyncio.current_task()
         assert task is not None
-        work = self._work.setdefault(caller.credential, _Work(caller))
-        work.requests.add(task)
+        opened = self._open.setdefault(caller.credential, _OpenRequests(caller))
+        opened.tasks.add(task)
         try:
             yield
         finally:
-            work.requests.discard(task)
-            if not work.requests and not work.executions:
-                self._work.pop(caller.credential, None)
-
-    def note_execution(self, caller: PoolCaller, execution_id: str) -> None:
-        """Remember an execution, so that the caller's token is asked about while it may run."""
-        work = self._work.setdefault(caller.credential, _Work(caller))
-        work.executions[execution_id] = time.monotonic()
-        if len(work.executions) > _MAX_EXECUTIONS:
-            work.executions.popitem(last=False)
+            opened.tasks.discard(task)
+            if not opened.tasks and self._open.get(caller.credential) is opened:
+                del self._open[caller.credential]
 
     async def run(self) -> None:
         """Ask about the tokens, one round every `FRESH_SECONDS`, until cancelled."""
         while True:
             await asyncio.sleep(FRESH_SECONDS)
-            await asyncio.gather(*(self._check(credential) for credential in list(self._work)))
+            credentials = self._tokens.credentials()
+            checks = [self._check_open(opened) for opened in self._open.values()]
+            checks += [self._check(each, credentials[each]) for each in self._next_principals(credentials)]
+            for problem in await asyncio.gather(*checks, return_exceptions=True):
+                if isinstance(problem, Exception):  # of one token; the next rounds ask about it again
+                    self._log.error("pool: a token could not be checked", exc_info=problem)
 
-    async def _check(self, credential: str) -> None:
-        work = self._work.get(credential)
-        if work is None:
-            return
-        for execution_id in [each for each, at in work.executions.items() if not self._may_run(each, at)]:
-            del work.executions[execution_id]
-        if not work.requests and not work.executions:  # nobody need be asked
-            del self._work[credential]
-            return
-        creator = work.caller.creator
-        credentials = [credential] if creator is None else [credential, creator.credential]
-        if not any([await self._callers.is_ended(each) for each in credentials]):
-            return
-        self._work.pop(credential, None)
-        for task in list(work.requests):
-            task.cancel()
-        try:
-            await self._end_work(work.caller)
-        except ExecError as error:  # a server that cannot be reached ends them itself, when its token there expires
-            self._log.warning(
-                "pool: work of %s could not be ended everywhere: %s", work.caller.principal, error.message
-            )
+    def _next_principals(self, credentials: dict[str, str]) -> list[str]:
+        """Return the principals without open requests to ask about in this round."""
+        known = set(self._turns)
+        self._turns = [each for each in self._turns if each in credentials]
+        self._turns += [each for each in credentials if each not in known]
+        chosen = [each for each in self._turns if credentials[each] not in self._open][:_MAX_WITHOUT_REQUESTS]
+        asked = set(chosen)
+        self._turns = [each for each in self._turns if each not in asked] + chosen
+        return chosen
+
+    async def _check_open(self, opened: _OpenRequests) -> None:
+        caller = opened.caller
+        credentials = [caller.credential] if caller.creator is None else [caller.credential, caller.creator.credential]
+        if any([await self._callers.is_ended(each) for each in credentials]):
+            for task in list(opened.tasks):
+                task.cancel()
+            await self._end_work(caller.principal, caller.credential)
+
+    async def _check(self, principal: str, credential: str) -> None:
+        # An issued token's creator has a token on the same servers, and is asked about itself.
+        if await self._callers.is_ended(credential):
+            await self._end_work(principal, credential)

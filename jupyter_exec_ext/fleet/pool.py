@@ -17,7 +17,7 @@ from ..errors import ExecError, Unavailable
 from ..store.store import ExecStore
 from .aca_and_mcp import AcaAndMcpRequests
 from .approvals import Approvals
-from .callers import Callers, PoolCaller
+from .callers import Callers
 from .credential_watch import CredentialWatch
 from .fleet import Fleet
 from .issued_tokens import IssuedTokens
@@ -29,10 +29,9 @@ from .router import NothingSent, Router
 from .searches import Searches
 from .server_checks import check_servers
 from .server_keeper import Keeper
-from .server_lookup import ServerLookup, server_in
+from .server_lookup import ServerLookup
 from .server_requests import ServerRequests
 from .server_tokens import LIFE_SECONDS, ServerTokens
-from .server_watch import PROBE_SECONDS
 from .sessions import SessionRequests
 from .token_requests import TokenRequests
 
@@ -107,20 +106,13 @@ class Pool:
         keeper = Keeper(self._fleet, requests, settings, on_end=note_end)
         metrics.watch(keeper)
 
-        async def end_work(caller: PoolCaller) -> None:
-            await issued.revoke_made_with(caller.credential)
-            await token_requests.end_work_of(caller.principal)  # and that of tokens below it
+        async def end_work(principal: str, credential: str) -> None:
+            await issued.revoke_made_with(credential)
+            await token_requests.end_work_of(principal)
 
-        def may_run(execution_id: str, accepted_at: float) -> bool:
-            server = keeper.servers.get(server_in(execution_id) or "")
-            if server is None or server.load is None:
-                return False
-            is_idle = not (server.load.running or server.load.queued)
-            return not is_idle or server.answered_at < accepted_at + PROBE_SECONDS
-
-        watch = CredentialWatch(callers, may_run, end_work, log)
+        watch = CredentialWatch(callers, tokens, end_work, log)
         lookup, router = ServerLookup(store.accepted, store.audit), Router(http, tokens.note_refused)
-        sessions = SessionRequests(settings, keeper, tokens, lookup, router, watch, metrics)
+        sessions = SessionRequests(settings, keeper, tokens, lookup, router, metrics)
         others = AcaAndMcpRequests(keeper, tokens, lookup, router, sessions)
         token_requests = TokenRequests(issued, requests, tokens, sessions, log)
         service = PoolWebApp(

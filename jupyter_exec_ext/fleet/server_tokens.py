@@ -34,6 +34,9 @@ class _Held:
     """A token on a server; one that an earlier process has left has no secret yet."""
 
     id: str
+    principal: str
+    # What the principal's work ends with, see `PoolCaller`.
+    credential: str
     used_at: float
     secret: str = field(default="", repr=False)
     expires_at: float = 0.0
@@ -78,7 +81,7 @@ class ServerTokens:
         if held is None or held.renew_at <= time.time():
             async with self._lock(server, name):
                 held = await self._hold(server, caller)
-        held.used_at = time.time()
+        held.credential, held.used_at = caller.credential, time.time()
         return held
 
     def _lock(self, server: Server, name: str) -> asyncio.Lock:
@@ -99,7 +102,7 @@ class ServerTokens:
             request |= {"policy": caller.policy, "scopes": sorted(caller.scopes | {"tokens:create"})}
         else:
             request |= {"limits": dict(caller.limits), "scopes": sorted(caller.scopes)}
-        held = _Held("", time.time())
+        held = _Held("", caller.principal, caller.credential, time.time())
         issued = await self._requests.call(
             server, "POST", "tokens", token=above.secret if above else None, json=request
         )
@@ -123,17 +126,17 @@ class ServerTokens:
         """Return the tokens of a server by name; those that an earlier process has left are found at the first call."""
         if server.name not in self._held:
             found = await self._requests.call(server, "GET", "tokens")
-            left = {str(token["name"]): _Held(str(token["id"]), time.time()) for token in found["tokens"]}
             # Servers of one home directory have one list of tokens.
-            ours = {name: held for name, held in left.items() if name.startswith(_prefix_of(server))}
-            self._held.setdefault(server.name, ours)  # somebody else may have asked meanwhile
+            ours = [token for token in found["tokens"] if str(token["name"]).startswith(_prefix_of(server))]
+            left = {str(token["name"]): _left_token(server, token) for token in ours}
+            self._held.setdefault(server.name, left)  # another request may have asked meanwhile
         return self._held[server.name]
 
     async def revoke(self, server: Server, principal: str) -> None:
         """Revoke the tokens of a principal on a server, and those below them, which ends what runs in their names."""
         tokens = await self._held_on(server)
         for name, held in sorted(tokens.items()):
-            if is_within(_principal_in(server, name), principal):
+            if is_within(held.principal, principal):
                 with suppress(*_ENDED):
                     await self._requests.call(server, "DELETE", f"tokens/{held.id}")
                 tokens.pop(name, None)
@@ -161,10 +164,18 @@ class ServerTokens:
         except _ENDED:
             tokens.pop(name, None)
 
+    def credentials(self) -> dict[str, str]:
+        """Return the credentials of the principals that have tokens on servers, by principal."""
+        found: dict[str, str] = {}
+        for held in (held for tokens in self._held.values() for held in tokens.values()):
+            # The whole digest of a Hub token is longer than its beginning in the name of a token that was left.
+            found[held.principal] = max(found.get(held.principal, ""), held.credential, key=len)
+        return found
+
     async def count_sessions(self, server: Server, account: str) -> int:
         """Return how many sessions the principals of an account have on a server."""
         tokens = await self._held_on(server)
-        ids = {held.id for name, held in tokens.items() if _principal_in(server, name).partition("/")[0] == account}
+        ids = {held.id for held in tokens.values() if held.principal.partition("/")[0] == account}
         if not ids:
             return 0
         sessions = (await self._requests.call(server, "GET", "sessions"))["sessions"]
@@ -192,8 +203,11 @@ def _name_of(server: Server, caller: PoolCaller) -> str:
     return f"{_prefix_of(server)}{caller.principal} {caller.policy}"
 
 
-def _principal_in(server: Server, name: str) -> str:
-    return name.removeprefix(_prefix_of(server)).rpartition(" ")[0]
+def _left_token(server: Server, token: Mapping[str, Any]) -> _Held:
+    """Return a token that an earlier process has left; it is renewed before its next use."""
+    principal = str(token["name"]).removeprefix(_prefix_of(server)).rpartition(" ")[0]
+    # An issued token's id ends its principal's name. A Hub token's digest is known as soon as it is used.
+    return _Held(str(token["id"]), principal, principal.rpartition("/")[2], time.time())
 
 
 def _name_above(name: str) -> str:

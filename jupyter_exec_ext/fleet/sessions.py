@@ -27,7 +27,6 @@ from ..errors import (
 from ..protocol.strict_json import dumps
 from .answers import read_body
 from .callers import PoolCaller, require_runner
-from .credential_watch import CredentialWatch
 from .lost_executions import answer_lost
 from .metrics import PoolMetrics
 from .pool_server import AWAY, Reservation, Server, ServerState
@@ -60,8 +59,6 @@ class SessionRequests:
         Which server has what.
     router : Router
         Forwards requests.
-    watch : CredentialWatch
-        Is told of executions.
     metrics : PoolMetrics
         Counts.
 
@@ -78,7 +75,6 @@ class SessionRequests:
         tokens: ServerTokens,
         lookup: ServerLookup,
         router: Router,
-        watch: CredentialWatch,
         metrics: PoolMetrics,
     ) -> None:
         self._settings = settings
@@ -86,7 +82,6 @@ class SessionRequests:
         self._tokens = tokens
         self._lookup = lookup
         self._router = router
-        self._watch = watch
         self._metrics = metrics
         # Sessions placed for each account since they were last counted, and those of then.
         self._placed: Counter[str] = Counter()
@@ -196,7 +191,7 @@ class SessionRequests:
         self, request: web.Request, caller: PoolCaller, server: Server, key: RunKey, body: bytes | None
     ) -> web.StreamResponse:
         """Forward a request to run code, and remember its execution."""
-        note = partial(self._note_answer, caller, server, key)
+        note = partial(self._note_answer, server, key)
         is_new = False
         try:
             secret = await self._tokens.secret(server, caller)
@@ -207,13 +202,10 @@ class SessionRequests:
                 self._lookup.note_not_sent(key)
             raise unreachable(server) from None
 
-    def _note_answer(
-        self, caller: PoolCaller, server: Server, key: RunKey, status: int, headers: CIMultiDictProxy[str]
-    ) -> None:
+    def _note_answer(self, server: Server, key: RunKey, status: int, headers: CIMultiDictProxy[str]) -> None:
         execution_id = headers.get("Location", "").rpartition("/")[2]
         if status < 400 and execution_id.startswith("exe_"):
             self._lookup.note_accepted(key, execution_id, server.name)
-            self._watch.note_execution(caller, execution_id)
         else:
             self._lookup.note_not_sent(key)
 
@@ -241,7 +233,7 @@ class SessionRequests:
             try:
                 secret = await self._tokens.secret(server, caller)
                 self._lookup.note_sent(key, server.name)
-                note = partial(self._note_placed, caller, reservation, key, began)
+                note = partial(self._note_placed, reservation, key, began)
                 return await self._router.forward(request, server, secret, body=body, on_answer=note, refusals=TRY_NEXT)
             except (Refused, NothingSent) as error:
                 last = error.error if isinstance(error, Refused) else unreachable(server)
@@ -253,7 +245,6 @@ class SessionRequests:
 
     def _note_placed(
         self,
-        caller: PoolCaller,
         reservation: Reservation,
         key: RunKey,
         began: float,
@@ -264,7 +255,7 @@ class SessionRequests:
         reservation.done(is_kept=status < 400)
         if status < 400:
             self._lookup.audit_placement(key.principal, reservation.server.name, headers.get("Location", ""))
-        self._note_answer(caller, reservation.server, key, status, headers)
+        self._note_answer(reservation.server, key, status, headers)
 
     async def reserve(self, caller: PoolCaller, request: web.Request, excluded: Collection[str] = ()) -> Reservation:
         """Reserve a place for a session; with ``Prefer: wait=N``, wait for one."""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from aiohttp import web
 
-from ..errors import Forbidden
+from ..errors import ExecError, Forbidden
 from ..protocol.records_json import issued_token_to_json, to_json
 from ..protocol.request_parsing import rotation_from_json, token_request_from_json
 from ..protocol.strict_json import loads_strict
 from .answers import answer_json, read_body, read_flag, require_scope
 from .callers import PoolCaller
 from .issued_tokens import IssuedTokens
+from .pool_server import Server
 from .router import NothingSent
 from .server_requests import ServerRequests
 from .server_tokens import ServerTokens
@@ -95,12 +97,17 @@ class TokenRequests:
         return web.Response(status=204)
 
     async def end_work_of(self, principal: str) -> None:
-        """Revoke a principal's tokens on all servers that answer, which ends what runs in its name."""
-        for server in self._sessions.answering():
-            try:
-                await self._tokens.revoke(server, principal)
-            except NothingSent:  # the token ends by itself within the hour
-                self._log.warning("pool: tokens of %s on %s could not be revoked", principal, server.name)
+        """Revoke the tokens of a principal, and those below it, on all servers that answer: what they run ends.
+
+        The pool keeps those that it could not revoke, so that the credential watch comes here again.
+        """
+        await asyncio.gather(*(self._end_work_on(server, principal) for server in self._sessions.answering()))
+
+    async def _end_work_on(self, server: Server, principal: str) -> None:
+        try:
+            await self._tokens.revoke(server, principal)
+        except (NothingSent, ExecError) as error:
+            self._log.warning("pool: tokens of %s on %s could not be revoked now: %s", principal, server.name, error)
 
 
 def _require_reader(caller: PoolCaller) -> None:

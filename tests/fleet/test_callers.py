@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,24 +13,9 @@ from jupyter_exec_ext.fleet.callers import Callers
 from jupyter_exec_ext.fleet.issued_tokens import IssuedTokens
 from jupyter_exec_ext.models import TokenRequest
 from jupyter_exec_ext.store.store import ExecStore
+from tests.support.token_servers import ADA_MODEL, TokenHub
 
 HERE = "127.0.0.1"
-ADA = {"kind": "user", "name": "ada", "admin": False, "token_id": "a1", "scopes": ["custom:exec:run"]}
-
-
-class Hub:
-    """What the Hub says of tokens, by their texts; raises `Unavailable` while it is away."""
-
-    def __init__(self) -> None:
-        self.models: dict[str, Mapping[str, Any]] = {"ada": ADA, "ada-too": ADA}
-        self.is_away = False
-        self.asked = 0
-
-    async def ask(self, text: str) -> Mapping[str, Any] | None:
-        self.asked += 1
-        if self.is_away:
-            raise Unavailable("away")
-        return self.models.get(text)
 
 
 class Clock:
@@ -59,39 +43,39 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def hub() -> Hub:
-    return Hub()
+def hub() -> TokenHub:
+    return TokenHub()
 
 
 @pytest.fixture
-def callers(hub: Hub, store: ExecStore, clock: Clock) -> Callers:
+def callers(hub: TokenHub, store: ExecStore, clock: Clock) -> Callers:
     policies = {"custom:exec:few": "strict", "custom:exec:run": "default"}
     return Callers(hub.ask, IssuedTokens(store), policies, stale_seconds=300)
 
 
 async def test_hub_token_is_a_principal_of_its_own_with_the_policy_of_its_first_scope(
-    callers: Callers, hub: Hub
+    callers: Callers, hub: TokenHub
 ) -> None:
     first, second = [await callers.authenticate(f"Bearer {text}", HERE) for text in ("ada", "ada-too")]
     assert first.account == second.account == "user:ada"
     assert first.principal != second.principal
     assert not first.may_see(second.principal)
     assert first.policy == "default"
-    hub.models["both"] = {**ADA, "scopes": ["custom:exec:run", "custom:exec:few"]}
+    hub.models["both"] = {**ADA_MODEL, "scopes": ["custom:exec:run", "custom:exec:few"]}
     assert (await callers.authenticate("token both", HERE)).policy == "strict"
 
 
-async def test_token_without_a_scope_of_the_pool_is_refused_with_the_scopes(callers: Callers, hub: Hub) -> None:
-    hub.models["other"] = {**ADA, "scopes": ["self"]}
+async def test_token_without_a_scope_of_the_pool_is_refused_with_the_scopes(callers: Callers, hub: TokenHub) -> None:
+    hub.models["other"] = {**ADA_MODEL, "scopes": ["self"]}
     with pytest.raises(MissingScope, match="'custom:exec:few', 'custom:exec:run'"):
         await callers.authenticate("Bearer other", HERE)
-    hub.models["admin"] = {**ADA, "scopes": [], "admin": True}
+    hub.models["admin"] = {**ADA_MODEL, "scopes": [], "admin": True}
     admin = await callers.authenticate("Bearer admin", HERE)
     assert (admin.is_admin, admin.policy, admin.scopes) == (True, "", frozenset())
 
 
 async def test_hub_is_asked_again_after_five_seconds_and_its_no_counts(
-    callers: Callers, hub: Hub, clock: Clock
+    callers: Callers, hub: TokenHub, clock: Clock
 ) -> None:
     for _ in range(3):
         await callers.authenticate("Bearer ada", HERE)
@@ -103,7 +87,7 @@ async def test_hub_is_asked_again_after_five_seconds_and_its_no_counts(
 
 
 async def test_known_token_stays_good_while_the_hub_is_away_for_a_time(
-    callers: Callers, hub: Hub, clock: Clock
+    callers: Callers, hub: TokenHub, clock: Clock
 ) -> None:
     await callers.authenticate("Bearer ada", HERE)
     hub.is_away = True
@@ -116,7 +100,9 @@ async def test_known_token_stays_good_while_the_hub_is_away_for_a_time(
         await callers.authenticate("Bearer ada", HERE)
 
 
-async def test_wrong_tokens_of_one_address_are_bounded_and_cost_the_hub_no_more(callers: Callers, hub: Hub) -> None:
+async def test_wrong_tokens_of_one_address_are_bounded_and_cost_the_hub_no_more(
+    callers: Callers, hub: TokenHub
+) -> None:
     errors = []
     for number in range(40):
         with pytest.raises((Unauthenticated, TooManyAttempts)) as raised:
@@ -128,7 +114,7 @@ async def test_wrong_tokens_of_one_address_are_bounded_and_cost_the_hub_no_more(
 
 
 async def test_issued_token_ends_with_the_hub_token_that_made_it(
-    callers: Callers, hub: Hub, store: ExecStore, clock: Clock
+    callers: Callers, hub: TokenHub, store: ExecStore, clock: Clock
 ) -> None:
     ada = await callers.authenticate("Bearer ada", HERE)
     request = TokenRequest("agent", scopes=["sessions:read"])
@@ -141,3 +127,24 @@ async def test_issued_token_ends_with_the_hub_token_that_made_it(
     for _ in range(2):
         with pytest.raises(TokenRevoked):
             await callers.authenticate(f"Bearer {issued.text}", HERE)
+
+
+async def test_ended_hub_token_is_still_known_as_ended_after_its_bearer_was_refused(
+    callers: Callers, hub: TokenHub, clock: Clock
+) -> None:
+    ada = await callers.authenticate("Bearer ada", HERE)
+    del hub.models["ada"]
+    clock.now += 6
+    with pytest.raises(Unauthenticated):
+        await callers.authenticate("Bearer ada", HERE)
+    assert await callers.is_ended(ada.credential)
+
+
+async def test_hub_that_is_away_for_long_ends_no_work(callers: Callers, hub: TokenHub, clock: Clock) -> None:
+    ada = await callers.authenticate("Bearer ada", HERE)
+    hub.is_away = True
+    clock.now += 3600
+    assert not await callers.is_ended(ada.credential)
+    hub.is_away = False
+    del hub.models["ada"]
+    assert await callers.is_ended(ada.credential)

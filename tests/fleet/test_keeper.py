@@ -468,7 +468,7 @@ async def test_pool_without_a_server_is_ready_if_each_account_has_its_own(tenanc
     unused: Any = None
     async with running_keeper(SimulatedFleet(), tenancy=tenancy, min_servers=0, spare_sessions=0) as keeper:
         settings = ExecPool(tenancy=tenancy)
-        sessions = SessionRequests(settings, keeper, unused, unused, unused, unused, unused)
+        sessions = SessionRequests(settings, keeper, unused, unused, unused, unused)
         await asyncio.wait_for(keeper.is_ready.wait(), 10)
         sessions.is_open = True
         assert sessions.is_ready is (tenancy == "own")

@@ -218,9 +218,11 @@ def test_code_that_waits_is_for_administrators_to_see(pool: PoolHost, client: Ex
 def test_a_token_ends_with_the_hub_token_that_made_it(pool: PoolHost) -> None:
     assert pool.hub is not None
     made = pool.hub.api("POST", "/users/bob/tokens", note="to be revoked")
+    wait_until(lambda: pool.figures()["sessions"] == 0, 20)
     with ExecClient(replace(pool.info, token=made["token"])) as bob:
         issued = bob.tokens.create("agent", ["sessions:create", "sessions:read", "executions:create"])
         agent = replace(pool.info, token=issued.text)
+        bob.session().run("an_idle_session = 1")
         with ExecClient(agent) as client, ThreadPoolExecutor() as threads:
             session = client.session()
             running = threads.submit(session.run, "import time; time.sleep(60)")
@@ -228,6 +230,7 @@ def test_a_token_ends_with_the_hub_token_that_made_it(pool: PoolHost) -> None:
             pool.hub.api("DELETE", f"/users/bob/tokens/{made['id']}")
             wait_until(lambda: call(agent, "GET", "v1/sessions").status_code == 401, 15)
             wait_until(lambda: pool.figures()["running"] == 0, 15)
+            wait_until(lambda: pool.figures()["sessions"] == 0, 15)
             with pytest.raises(ExecError):
                 running.result(30)
         with pytest.raises(Unauthenticated):

@@ -1,18 +1,48 @@
-"""Tokens of a pool's servers in memory: they expire, are renewed, and end with the token above, as on a real server."""
+"""Tokens of a pool's Hub and servers in memory. Those of a server expire, and end with the one above."""
 
 from __future__ import annotations
 
 import itertools
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jupyter_exec_ext.auth.caller import is_within
-from jupyter_exec_ext.errors import ExecError, TokenExpired, TokenNotFound, TokenRevoked
+from jupyter_exec_ext.errors import ExecError, TokenExpired, TokenNotFound, TokenRevoked, Unavailable
 from jupyter_exec_ext.fleet.pool_server import Server
 from jupyter_exec_ext.fleet.router import NothingSent
+
+ADA_MODEL = {"kind": "user", "name": "ada", "admin": False, "token_id": "a1", "scopes": ["custom:exec:run"]}
+
+
+class TokenHub:
+    """What the Hub says of tokens, by their texts; raises `Unavailable` while it is away.
+
+    Attributes
+    ----------
+    failures : dict
+        Errors that questions about single tokens raise.
+    """
+
+    def __init__(self) -> None:
+        self.models: dict[str, Mapping[str, Any]] = {"ada": ADA_MODEL, "ada-too": ADA_MODEL}
+        self.failures: dict[str, Exception] = {}
+        self.is_away = False
+        self.asked_texts: list[str] = []
+
+    @property
+    def asked(self) -> int:
+        return len(self.asked_texts)
+
+    async def ask(self, text: str) -> Mapping[str, Any] | None:
+        self.asked_texts.append(text)
+        if text in self.failures:
+            raise self.failures[text]
+        if self.is_away:
+            raise Unavailable("away")
+        return self.models.get(text)
 
 
 @dataclass
