@@ -21,7 +21,7 @@ from .router import NothingSent
 
 PoolToken = Callable[[], Awaitable[str]]
 ANSWER_SECONDS = 2.0
-_CALL_SECONDS = 10.0
+CALL_SECONDS = 10.0
 # A server ends a session's kernel before it answers.
 _DELETE_SECONDS = 10.0
 
@@ -57,7 +57,7 @@ class ServerRequests:
             As the server answers.
         """
         try:
-            reply = await self._ask(server, method, path, token=token, json=json, seconds=_CALL_SECONDS)
+            reply = await self._ask(server, method, path, token=token, json=json, seconds=CALL_SECONDS)
         except ServerUnreachable as error:
             raise NothingSent(f"the server {server.name} does not answer") from error
         return parsed(reply)

@@ -19,7 +19,7 @@ from ..auth.caller import is_within
 from ..errors import ExecError, TokenExpired, TokenNotFound, TokenRevoked
 from .callers import PoolCaller
 from .pool_server import Server
-from .server_requests import ServerRequests
+from .server_requests import CALL_SECONDS, ServerRequests
 
 LIFE_SECONDS = 3600.0
 # The old secret is good for requests that are on their way.
@@ -42,11 +42,11 @@ class _Held:
     expires_at: float = 0.0
     renew_at: float = 0.0
 
-    def take(self, issued: Mapping[str, Any], life_seconds: float) -> None:
-        """Keep a new secret."""
+    def take(self, issued: Mapping[str, Any], asked_at: float, life_seconds: float) -> None:
+        """Keep a new secret. The server counts its life from a moment after `asked_at`, so it is valid a bit longer."""
         self.secret = str(issued["token"])
-        self.expires_at = time.time() + life_seconds
-        self.renew_at = time.time() + life_seconds / 2
+        self.expires_at = asked_at + life_seconds
+        self.renew_at = asked_at + life_seconds / 2
 
 
 class ServerTokens:
@@ -97,7 +97,8 @@ class ServerTokens:
         if held is not None:
             with suppress(*_ENDED):
                 return await self._renew(server, held, above)
-        request: dict[str, Any] = {"name": _name_of(server, caller), "expires_in_seconds": _life_seconds(above)}
+        asked_at, life_seconds = time.time(), _life_seconds(above)
+        request: dict[str, Any] = {"name": _name_of(server, caller), "expires_in_seconds": life_seconds}
         if above is None:
             request |= {"policy": caller.policy, "scopes": sorted(caller.scopes | {"tokens:create"})}
         else:
@@ -107,15 +108,15 @@ class ServerTokens:
             server, "POST", "tokens", token=above.secret if above else None, json=request
         )
         held.id = str(issued["id"])
-        held.take(issued, request["expires_in_seconds"])
+        held.take(issued, asked_at, life_seconds)
         tokens[_name_of(server, caller)] = held
         return held
 
     async def _renew(self, server: Server, held: _Held, above: _Held | None) -> _Held:
-        life_seconds = _life_seconds(above)
+        asked_at, life_seconds = time.time(), _life_seconds(above)
         body = {"overlap_seconds": _OVERLAP_SECONDS, "expires_in_seconds": life_seconds}
         issued = await self._requests.call(server, "POST", f"tokens/{held.id}/rotate", json=body)
-        held.take(issued, life_seconds)
+        held.take(issued, asked_at, life_seconds)
         return held
 
     async def has_token(self, server: Server, caller: PoolCaller) -> bool:
@@ -218,4 +219,7 @@ def _name_above(name: str) -> str:
 
 def _life_seconds(above: _Held | None) -> float:
     """Return for how long a token is to be valid: no longer than the one above it."""
-    return LIFE_SECONDS if above is None else max(1.0, min(LIFE_SECONDS, above.expires_at - time.time() - 1.0))
+    if above is None:
+        return LIFE_SECONDS
+    # The server counts from when the request arrives.
+    return max(1.0, min(LIFE_SECONDS, above.expires_at - time.time() - CALL_SECONDS))

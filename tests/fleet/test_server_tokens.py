@@ -104,3 +104,16 @@ async def test_revoked_principal_and_those_below_it_have_no_token_any_more(
     await tokens.revoke(server, ADA.principal)
     assert servers.names("w1") == {BOBS}
     assert [await tokens.has_token(server, caller) for caller in (ADA, AGENT, BOB)] == [False, False, True]
+
+
+async def test_token_below_is_renewed_although_the_server_is_slow(
+    tokens: ServerTokens, servers: TokenServers, server: Server, clock: Clock
+) -> None:
+    def pass_time() -> None:
+        clock.now += 3
+
+    servers.on_answer = pass_time
+    await tokens.secret(server, AGENT)
+    await renew_for(4 * HOUR_SECONDS, tokens, server, clock)
+    assert servers.names("w1") == {ADAS, AGENTS}
+    assert await tokens.secret(server, AGENT) == "secret of t1" + "+" * 8

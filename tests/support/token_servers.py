@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from jupyter_exec_ext.auth.caller import is_within
-from jupyter_exec_ext.errors import ExecError, TokenExpired, TokenNotFound, TokenRevoked, Unavailable
+from jupyter_exec_ext.errors import ExecError, TokenExpired, TokenNotFound, TokenRevoked, TokenTooBroad, Unavailable
 from jupyter_exec_ext.fleet.pool_server import Server
 from jupyter_exec_ext.fleet.router import NothingSent
 
@@ -69,6 +68,8 @@ class TokenServers:
         Errors of single tokens by their names, and of servers by theirs.
     clock : callable
         Returns the time.
+    on_answer : callable
+        Called before each answer, such as to let time pass.
     """
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
@@ -76,11 +77,16 @@ class TokenServers:
         self.away: set[str] = set()
         self.errors: dict[str, ExecError] = {}
         self.clock = clock
-        self.requests: Counter[str] = Counter()
+        self.on_answer: Callable[[], None] = lambda: None
         self._numbers = itertools.count()
 
     async def call(self, server: Server, method: str, path: str, *, token: str | None = None, json: Any = None) -> Any:
-        self.requests[f"{method} {server.name}"] += 1
+        try:
+            return self._answer(server, method, path, token, json)
+        finally:
+            self.on_answer()
+
+    def _answer(self, server: Server, method: str, path: str, token: str | None, json: Any) -> Any:
         if server.name in self.away:
             raise NothingSent("away")
         if server.name in self.errors:
@@ -112,17 +118,22 @@ class TokenServers:
         parent = next((each for each in tokens.values() if secret and each.secret == secret), None)
         token_id = f"t{next(self._numbers)}"
         principal = f"{parent.principal}/{token_id}" if parent else token_id
-        expires_at = self.clock() + request["expires_in_seconds"]
+        expires_at = self._expiry(request, parent)
         made = ServerToken(token_id, request["name"], principal, parent, expires_at, f"secret of {token_id}")
         tokens[token_id] = made
         return {"id": made.id, "token": made.secret}
+
+    def _expiry(self, request: Any, parent: ServerToken | None) -> float:
+        expires_at: float = self.clock() + request["expires_in_seconds"]
+        if parent is not None and expires_at > parent.expires_at:
+            raise TokenTooBroad("the token above is not good for that long")
+        return expires_at
 
     def _rotate(self, token: ServerToken, request: Any) -> Any:
         if token.is_revoked:
             raise TokenRevoked("it was revoked")
         if not self._is_valid(token):
             raise TokenExpired("it has expired")
-        token.expires_at = self.clock() + request["expires_in_seconds"]
-        assert token.parent is None or token.expires_at <= token.parent.expires_at
+        token.expires_at = self._expiry(request, token.parent)
         token.secret = f"{token.secret}+"
         return {"id": token.id, "token": token.secret}
