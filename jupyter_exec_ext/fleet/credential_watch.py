@@ -70,6 +70,7 @@ class CredentialWatch:
         """Ask about the tokens, one round every `FRESH_SECONDS`, until cancelled."""
         while True:
             await asyncio.sleep(FRESH_SECONDS)
+            self._tokens.note_use({each for opened in self._open.values() for each in _credentials(opened.caller)})
             credentials = self._tokens.credentials()
             checks = [self._check_open(opened) for opened in self._open.values()]
             checks += [self._check(each, credentials[each]) for each in self._next_principals(credentials)]
@@ -89,8 +90,7 @@ class CredentialWatch:
 
     async def _check_open(self, opened: _OpenRequests) -> None:
         caller = opened.caller
-        credentials = [caller.credential] if caller.creator is None else [caller.credential, caller.creator.credential]
-        if any([await self._callers.is_ended(each) for each in credentials]):
+        if any([await self._callers.is_ended(each) for each in _credentials(caller)]):
             for task in list(opened.tasks):
                 task.cancel()
             await self._end_work(caller.principal, caller.credential)
@@ -99,3 +99,7 @@ class CredentialWatch:
         # An issued token's creator has a token on the same servers, and is asked about itself.
         if await self._callers.is_ended(credential):
             await self._end_work(principal, credential)
+
+
+def _credentials(caller: PoolCaller) -> list[str]:
+    return [caller.credential] if caller.creator is None else [caller.credential, caller.creator.credential]

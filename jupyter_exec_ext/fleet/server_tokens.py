@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -82,6 +82,9 @@ class ServerTokens:
             async with self._lock(server, name):
                 held = await self._hold(server, caller)
         held.credential, held.used_at = caller.credential, time.time()
+        above = self._held.get(server.name, {}).get(_name_above(name))
+        if above is not None:  # without its renewal this one would end
+            above.used_at = held.used_at
         return held
 
     def _lock(self, server: Server, name: str) -> asyncio.Lock:
@@ -154,7 +157,11 @@ class ServerTokens:
 
     async def _renew_if_due(self, server: Server, tokens: dict[str, _Held], name: str) -> None:
         held, above, now = tokens.get(name), tokens.get(_name_above(name)), time.time()
-        if held is None or not held.renew_at <= now <= held.used_at + _KEPT_SECONDS:
+        if held is None or now < held.renew_at:
+            return
+        if now > held.used_at + _KEPT_SECONDS:
+            if now > held.expires_at:  # and its sessions with it
+                tokens.pop(name, None)
             return
         if (
             above is not None and above.expires_at <= now
@@ -164,6 +171,13 @@ class ServerTokens:
             await self._renew(server, held, above)
         except _ENDED:
             tokens.pop(name, None)
+
+    def note_use(self, credentials: Collection[str]) -> None:
+        """Count the tokens of some credentials as used now: they have open requests."""
+        now = time.time()
+        for held in (held for tokens in self._held.values() for held in tokens.values()):
+            if held.credential in credentials:
+                held.used_at = now
 
     def credentials(self) -> dict[str, str]:
         """Return the credentials of the principals that have tokens on servers, by principal."""

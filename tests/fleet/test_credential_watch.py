@@ -152,6 +152,15 @@ async def test_tokens_that_cannot_be_checked_do_not_stop_the_watch(
     await until(lambda: names(servers, ada, bob) == [False, False, True, True])
 
 
+async def test_open_request_is_use_of_a_token(pool: TokensOfPool) -> None:
+    ada = await pool.use("ada")
+    held = [*pool.tokens._held["w1"].values()]
+    for each in held:
+        each.used_at = 0.0
+    with pool.watch.open_request(ada):
+        await until(lambda: all(each.used_at for each in held))
+
+
 async def test_request_of_a_revoked_token_is_cut(pool: TokensOfPool, hub: TokenHub) -> None:
     ada = await pool.callers.authenticate("Bearer ada", "127.0.0.1")
 

@@ -117,3 +117,27 @@ async def test_token_below_is_renewed_although_the_server_is_slow(
     await renew_for(4 * HOUR_SECONDS, tokens, server, clock)
     assert servers.names("w1") == {ADAS, AGENTS}
     assert await tokens.secret(server, AGENT) == "secret of t1" + "+" * 8
+
+
+async def test_agent_that_is_busy_once_an_hour_keeps_its_token_for_days(
+    tokens: ServerTokens, servers: TokenServers, server: Server, clock: Clock
+) -> None:
+    await tokens.secret(server, AGENT)
+    (agents,) = (token for token in servers.tokens["w1"].values() if token.name == AGENTS)
+    for _ in range(50):
+        await renew_for(HOUR_SECONDS, tokens, server, clock)
+        await tokens.secret(server, AGENT)
+    assert servers.names("w1") == {ADAS, AGENTS}
+    assert agents.expires_at > clock.now
+
+
+async def test_token_that_was_not_used_for_a_day_ends(
+    tokens: ServerTokens, servers: TokenServers, server: Server, clock: Clock
+) -> None:
+    for caller in (AGENT, BOB):
+        await tokens.secret(server, caller)
+    await renew_for(20 * HOUR_SECONDS, tokens, server, clock)
+    tokens.note_use({ADA.credential, AGENT.credential})  # a stream is open all the time
+    await renew_for(20 * HOUR_SECONDS, tokens, server, clock)
+    assert servers.names("w1") == {ADAS, AGENTS}
+    assert tokens.credentials().keys() == {ADA.principal, AGENT.principal}
