@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlencode
 from weakref import WeakValueDictionary
@@ -153,9 +154,10 @@ class AcaAndMcpRequests:
         items: list[Any] = []
         answer: dict[str, Any] = {"value": []}
         for server in self._sessions.answering():
-            if await self._tokens.has_token(server, caller):
-                answer = await self._tokens.call_as(caller, server, request.method, path)
-                items += answer["value"]
+            with suppress(NothingSent):  # as in the list of all sessions
+                if await self._tokens.has_token(server, caller):
+                    answer = await self._tokens.call_as(caller, server, request.method, path)
+                    items += answer["value"]
         return web.Response(body=dump_bytes({**answer, "value": items}), content_type="application/json")
 
     # --- MCP ---

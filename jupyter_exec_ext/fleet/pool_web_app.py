@@ -22,6 +22,7 @@ from ..errors import (
     InternalError,
     MethodNotAllowed,
     NotFound,
+    ServerUnreachable,
     Unavailable,
 )
 from ..protocol.strict_json import dump_bytes
@@ -31,7 +32,7 @@ from .approvals import Approvals, require_admin
 from .callers import Callers, PoolCaller
 from .credential_watch import CredentialWatch
 from .metrics import PoolMetrics
-from .router import PREFIX, NothingSent
+from .router import PREFIX, RETRY_AFTER_SECONDS, NothingSent
 from .searches import Searches
 from .server_keeper import Keeper
 from .server_tokens import ServerTokens
@@ -162,6 +163,9 @@ class PoolWebApp:
             response = self._error(request, Unavailable("a server of the pool has answered in no known way"))
         except ExecError as error:
             response = self._error(request, error)
+        except NothingSent:  # a server that has ended just now, or does not answer in time
+            problem = "a server of the pool does not answer; it is asked again, or given up soon"
+            response = self._error(request, ServerUnreachable(problem, retry_after_seconds=RETRY_AFTER_SECONDS))
         except web.HTTPException as error:  # no route
             response = await self._no_route(request, error)
         except ConnectionError:  # the client has gone

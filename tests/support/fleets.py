@@ -58,6 +58,7 @@ class SimulatedServer:
         app.router.add_get(f"{base}/ready", self._ready)
         app.router.add_get(f"{base}/load", self._load)
         app.router.add_post(f"{base}/drain", self._drain)
+        app.router.add_get(f"{base}/tokens", self._list_tokens)
         app.router.add_get(f"{base}/sessions", self._list)
         app.router.add_post(f"{base}/sessions", self._create)
         app.router.add_delete(f"{base}/sessions/{{id}}", self._delete)
@@ -115,6 +116,9 @@ class SimulatedServer:
         await self.can_drain.wait()
         self.is_draining = True
         return web.json_response({"ready": False, "draining": True})
+
+    async def _list_tokens(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response({"tokens": []})
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         return web.json_response({"sessions": [{"id": session} for session in self.sessions]})
