@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ..errors import PoliciesInvalid
+from ..errors import ExecError, PoliciesInvalid
 from .pool_server import AWAY
 from .pool_settings import ExecPool
 from .router import NothingSent
@@ -28,6 +28,10 @@ async def check_servers(keeper: Keeper, requests: ServerRequests, settings: Exec
                 info = await requests.call(server, "GET", "")
                 policies = (await requests.call(server, "GET", "policies"))["policies"]
             except NothingSent:
+                continue
+            except ExecError as error:
+                if error.status != 503:  # such as while the server cannot ask the Hub about the pool's token
+                    raise
                 continue
             require_policies(settings, {policy["name"]: policy["isolation"] for policy in policies}, info)
             return
