@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..auth.caller import is_within
-from ..errors import ExecError, TokenExpired, TokenNotFound, TokenRevoked
+from ..errors import ExecError, TokenExpired, TokenNotFound, TokenRevoked, Unauthenticated
 from .callers import PoolCaller
 from .pool_server import Server
 from .server_requests import CALL_SECONDS, ServerRequests
@@ -69,6 +69,11 @@ class ServerTokens:
 
     async def call_as(self, caller: PoolCaller, server: Server, method: str, path: str) -> Any:
         """Return the JSON of a server's answer to a caller; raise as `ServerRequests.call`."""
+        secret = await self.secret(server, caller)
+        try:
+            return await self._requests.call(server, method, path, token=secret)
+        except Unauthenticated:
+            self.note_refused(server, secret)
         return await self._requests.call(server, method, path, token=await self.secret(server, caller))
 
     async def secret(self, server: Server, caller: PoolCaller) -> str:
@@ -100,6 +105,18 @@ class ServerTokens:
         if held is not None:
             with suppress(*_ENDED):
                 return await self._renew(server, held, above)
+        try:
+            held = tokens[_name_of(server, caller)] = await self._create(server, caller, above)
+        except Unauthenticated:
+            if above is None or caller.creator is None:
+                raise
+            above.renew_at = 0.0  # it has ended on the server
+            above = await self._token(server, caller.creator)
+            held = tokens[_name_of(server, caller)] = await self._create(server, caller, above)
+        return held
+
+    async def _create(self, server: Server, caller: PoolCaller, above: _Held | None) -> _Held:
+        """Make a token on a server, below that of the creator; raises `Unauthenticated` if that one has ended."""
         asked_at, life_seconds = time.time(), _life_seconds(above)
         request: dict[str, Any] = {"name": _name_of(server, caller), "expires_in_seconds": life_seconds}
         if above is None:
@@ -112,7 +129,6 @@ class ServerTokens:
         )
         held.id = str(issued["id"])
         held.take(issued, asked_at, life_seconds)
-        tokens[_name_of(server, caller)] = held
         return held
 
     async def _renew(self, server: Server, held: _Held, above: _Held | None) -> _Held:

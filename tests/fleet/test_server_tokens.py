@@ -141,3 +141,13 @@ async def test_token_that_was_not_used_for_a_day_ends(
     await renew_for(20 * HOUR_SECONDS, tokens, server, clock)
     assert servers.names("w1") == {ADAS, AGENTS}
     assert tokens.credentials().keys() == {ADA.principal, AGENT.principal}
+
+
+async def test_tokens_that_have_ended_on_the_server_are_made_anew_for_the_next_request(
+    tokens: ServerTokens, servers: TokenServers, server: Server
+) -> None:
+    await tokens.secret(server, AGENT)
+    servers.tokens["w1"].clear()  # a database that was replaced
+    answer = await tokens.call_as(AGENT, server, "GET", "sessions")
+    assert answer == {"principal": "t2/t3"}
+    assert await tokens.call_as(ADA, server, "GET", "sessions") == {"principal": "t2"}

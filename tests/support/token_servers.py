@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from jupyter_exec_ext.auth.caller import is_within
-from jupyter_exec_ext.errors import ExecError, TokenExpired, TokenNotFound, TokenRevoked, TokenTooBroad, Unavailable
+from jupyter_exec_ext.errors import (
+    TokenExpired,
+    TokenNotFound,
+    TokenRevoked,
+    TokenTooBroad,
+    Unauthenticated,
+    Unavailable,
+)
 from jupyter_exec_ext.fleet.pool_server import Server
 from jupyter_exec_ext.fleet.router import NothingSent
 
@@ -75,7 +82,7 @@ class TokenServers:
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.tokens: dict[str, dict[str, ServerToken]] = {}
         self.away: set[str] = set()
-        self.errors: dict[str, ExecError] = {}
+        self.errors: dict[str, Exception] = {}
         self.clock = clock
         self.on_answer: Callable[[], None] = lambda: None
         self._numbers = itertools.count()
@@ -96,6 +103,8 @@ class TokenServers:
             return {"tokens": [{"id": each.id, "name": each.name} for each in tokens.values() if self._is_valid(each)]}
         if (method, path) == ("POST", "tokens"):
             return self._create(tokens, token, json)
+        if token is not None:
+            return {"principal": self._bearer(tokens, token).principal}
         found = tokens.get(path.split("/")[1])
         if found is None:
             raise TokenNotFound("there is none")
@@ -114,8 +123,14 @@ class TokenServers:
     def _is_valid(self, token: ServerToken) -> bool:
         return not token.is_revoked and token.expires_at > self.clock()
 
+    def _bearer(self, tokens: dict[str, ServerToken], secret: str) -> ServerToken:
+        for token in tokens.values():
+            if token.secret == secret and self._is_valid(token):
+                return token
+        raise Unauthenticated("this token is not valid")
+
     def _create(self, tokens: dict[str, ServerToken], secret: str | None, request: Any) -> Any:
-        parent = next((each for each in tokens.values() if secret and each.secret == secret), None)
+        parent = self._bearer(tokens, secret) if secret is not None else None
         token_id = f"t{next(self._numbers)}"
         principal = f"{parent.principal}/{token_id}" if parent else token_id
         expires_at = self._expiry(request, parent)
