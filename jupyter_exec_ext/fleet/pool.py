@@ -166,11 +166,13 @@ async def _renew(keeper: Keeper, tokens: ServerTokens, log: logging.Logger) -> N
     """Renew the tokens on all servers, again and again."""
     while True:
         await asyncio.sleep(_RENEW_SECONDS)
-        for server in list(keeper.servers.values()):
-            try:
-                await tokens.renew_due(server)
-            except (NothingSent, ExecError) as error:
-                log.warning("pool: tokens on %s could not be renewed now: %s", server.name, error)
+        servers = list(keeper.servers.values())
+        results = await asyncio.gather(*map(tokens.renew_due, servers), return_exceptions=True)
+        for server, problem in zip(servers, results, strict=True):
+            if isinstance(problem, (NothingSent, ExecError)):
+                log.warning("pool: tokens on %s could not be renewed now: %s", server.name, problem)
+            elif isinstance(problem, Exception):  # a defect, or an answer that cannot be read
+                log.error("pool: tokens on %s could not be renewed now", server.name, exc_info=problem)
 
 
 def make_ask_hub(api_url: str, api_token: str) -> Any:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jupyter_exec_ext.errors import StoreUnavailable
+from jupyter_exec_ext.fleet import pool as pool_module
 from jupyter_exec_ext.fleet import server_tokens as server_tokens_module
 from jupyter_exec_ext.fleet.callers import PoolCaller
 from jupyter_exec_ext.fleet.pool_server import Server
 from jupyter_exec_ext.fleet.server_tokens import ServerTokens
 from tests.support.token_servers import TokenServers
+from tests.support.waiting import until
 
 HOUR_SECONDS = 3600.0
 ADA = PoolCaller("user:ada/aaa", "default", frozenset({"sessions:read"}), "digest of ada's")
@@ -151,3 +156,22 @@ async def test_tokens_that_have_ended_on_the_server_are_made_anew_for_the_next_r
     answer = await tokens.call_as(AGENT, server, "GET", "sessions")
     assert answer == {"principal": "t2/t3"}
     assert await tokens.call_as(ADA, server, "GET", "sessions") == {"principal": "t2"}
+
+
+async def test_server_with_a_strange_answer_does_not_stop_the_renewal_of_all_others(
+    tokens: ServerTokens, servers: TokenServers, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_RENEW_SECONDS", 0.001)
+    keeper: Any = SimpleNamespace(servers={name: Server(name) for name in ("w1", "w2")})
+    for server in keeper.servers.values():
+        await tokens.secret(server, BOB)
+    (bobs,) = servers.tokens["w2"].values()
+    servers.errors["w1"] = KeyError("token")
+    renewing = asyncio.create_task(pool_module._renew(keeper, tokens, logging.getLogger("test")))
+    try:
+        for _ in range(3):
+            clock.now += HOUR_SECONDS / 2
+            await until(lambda: bobs.expires_at == clock.now + HOUR_SECONDS)
+    finally:
+        renewing.cancel()
+        await asyncio.wait([renewing])
