@@ -24,6 +24,9 @@ FRESH_SECONDS = 5.0
 _MAX_KNOWN = 10_000
 _DIGITS = 12
 _ATTEMPTS_AT_ONCE, _ATTEMPTS_PER_MINUTE = 20, 10
+# A program that repeats a wrong token counts as one attempt in this time: it shares a proxy's address with others.
+_REFUSED_SECONDS = 60.0
+_UNKNOWN = "neither the Hub nor the pool knows this token; was it revoked, or is its time over?"
 _CREDENTIALS = re.compile(r"(?:token|bearer)[ \t]+(\S+)", re.IGNORECASE)
 
 AskHub = Callable[[str], Awaitable["Mapping[str, Any] | None"]]
@@ -110,6 +113,8 @@ class Callers:
         self._policies = policies
         self._stale_seconds = stale_seconds
         self._known: dict[str, _Known] = {}
+        # Digests of wrong tokens, and when they were first refused.
+        self._refused: dict[str, float] = {}
         self._attempts = RateLimiter(_ATTEMPTS_AT_ONCE, _ATTEMPTS_PER_MINUTE, _MAX_KNOWN)
 
     async def authenticate(self, authorization: str, address: str) -> PoolCaller:
@@ -137,7 +142,7 @@ class Callers:
     async def _issued_caller(self, text: str, address: str) -> PoolCaller:
         stored = self._issued.find(text)
         if stored is None:
-            raise self._wrong(address)
+            raise self._refuse(_digest(text), address)
         creator = stored.user
         # The Hub can be asked about a token that was used since the pool was started.
         known = self._known.get(str(creator["credential"]))
@@ -167,23 +172,39 @@ class Callers:
         principal = f"{model.get('kind')}:{model.get('name')}/{digest[:_DIGITS]}"
         return PoolCaller(principal, policy, HUB_SCOPES if policy else frozenset(), digest, is_admin=is_admin)
 
-    def _wrong(self, address: str) -> Unauthenticated | TooManyAttempts:
+    def _refuse(self, digest: str, address: str) -> Unauthenticated | TooManyAttempts:
+        """Count a wrong token as an attempt, unless it was counted just now; return the error for its bearer."""
+        if self._is_refused(digest):
+            return Unauthenticated(_UNKNOWN)
+        self._refused.pop(digest, None)
+        if len(self._refused) >= _MAX_KNOWN:
+            self._refused.pop(next(iter(self._refused)))
+        self._refused[digest] = time.monotonic()
+        return self._spend_attempt(address)
+
+    def _is_refused(self, digest: str) -> bool:
+        refused_at = self._refused.get(digest)
+        return refused_at is not None and time.monotonic() - refused_at < _REFUSED_SECONDS
+
+    def _spend_attempt(self, address: str) -> Unauthenticated | TooManyAttempts:
         wait = self._attempts.spend_action(address, time.monotonic())
         if wait:
             text = "this token is wrong, and too many wrong ones came from this address; check it before the next try"
             return TooManyAttempts(text, retry_after_seconds=wait)
-        return Unauthenticated("neither the Hub nor the pool knows this token; was it revoked, or is its time over?")
+        return Unauthenticated(_UNKNOWN)
 
     async def _model(self, text: str, address: str) -> Mapping[str, Any]:
         digest = _digest(text)
         known = self._known.get(digest)
         if known is None:
+            if self._is_refused(digest):
+                raise Unauthenticated(_UNKNOWN)
             # Each unknown token costs the Hub a request.
             if self._attempts.count_remaining(address, time.monotonic()) < 1:
-                raise self._wrong(address)
+                raise self._spend_attempt(address)
             known = _Known(text)
         if not await self._is_good(known):  # one that was good is kept, so that its work is ended
-            raise self._wrong(address)
+            raise self._refuse(digest, address)
         assert known.model is not None  # or it would not be good
         if digest not in self._known and len(self._known) >= _MAX_KNOWN:
             self._known.pop(next(iter(self._known)))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from jupyter_exec_ext.auth.token_format import new_token
 from jupyter_exec_ext.errors import MissingScope, TokenRevoked, TooManyAttempts, Unauthenticated, Unavailable
 from jupyter_exec_ext.fleet import callers as callers_module
 from jupyter_exec_ext.fleet.callers import Callers
@@ -111,6 +113,30 @@ async def test_wrong_tokens_of_one_address_are_bounded_and_cost_the_hub_no_more(
     assert errors[0] is Unauthenticated and errors[-1] is TooManyAttempts
     assert hub.asked <= 20
     await callers.authenticate("Bearer ada", "127.0.0.2")
+
+
+@pytest.mark.parametrize("wrong", ["wrong", new_token().text, "ended"], ids=["hub", "issued", "ended"])
+async def test_program_that_repeats_a_wrong_token_locks_out_no_others_of_its_address(
+    callers: Callers, hub: TokenHub, clock: Clock, wrong: str
+) -> None:
+    hub.models["ended"] = ADA_MODEL
+    await callers.authenticate("Bearer ended", HERE)
+    del hub.models["ended"]
+    for _ in range(600):
+        clock.now += 1
+        with suppress(Unauthenticated, TooManyAttempts):
+            await callers.authenticate(f"Bearer {wrong}", HERE)
+    await callers.authenticate("Bearer ada", HERE)
+
+
+async def test_token_that_the_hub_knows_later_is_good_after_a_minute(
+    callers: Callers, hub: TokenHub, clock: Clock
+) -> None:
+    with pytest.raises(Unauthenticated):
+        await callers.authenticate("Bearer late", HERE)
+    hub.models["late"] = ADA_MODEL
+    clock.now += 61
+    await callers.authenticate("Bearer late", HERE)
 
 
 async def test_issued_token_ends_with_the_hub_token_that_made_it(
