@@ -145,11 +145,10 @@ class Callers:
             raise self._refuse(_digest(text), address)
         creator = stored.user
         # The Hub can be asked about a token that was used since the pool was started.
-        known = self._known.get(str(creator["credential"]))
-        if known is not None and not await self._is_good(known):
+        known, policy = self._known.get(str(creator["credential"])), str(creator["policy"])
+        if known is not None and not (await self._is_good(known) and self._policy_of(known.model) == policy):
             await self._issued.revoke_made_with(str(creator["credential"]))
             raise TokenRevoked("the JupyterHub token that made this token has ended; ask for another one")
-        policy = str(creator["policy"])
         return PoolCaller(
             f"{creator['principal']}/{stored.token.id}",
             policy,
@@ -159,9 +158,13 @@ class Callers:
             PoolCaller(str(creator["principal"]), policy, HUB_SCOPES, str(creator["credential"])),
         )
 
+    def _policy_of(self, model: Mapping[str, Any] | None) -> str:
+        """Return the policy of a Hub token; an empty text if it has none."""
+        scopes = (model or {}).get("scopes") or ()
+        return next((policy for scope, policy in self._policies.items() if scope in scopes), "")
+
     def _hub_caller(self, model: Mapping[str, Any], text: str) -> PoolCaller:
-        scopes = model.get("scopes") or ()
-        policy = next((policy for scope, policy in self._policies.items() if scope in scopes), "")
+        policy = self._policy_of(model)
         is_admin = model.get("admin") is True
         if not policy and not is_admin:
             raise MissingScope(
@@ -229,8 +232,8 @@ class Callers:
             return
         known.asked_at = known.confirmed_at = asked_at
 
-    async def is_ended(self, credential: str) -> bool:
-        """Return whether a token's work must end: it was revoked, or its time is over.
+    async def is_ended(self, credential: str, policy: str) -> bool:
+        """Return whether a token's work under a policy must end: the token has ended, or has another policy now.
 
         While the Hub cannot be reached nothing ends, and requests are refused after some time.
         """
@@ -242,7 +245,7 @@ class Callers:
         if known.model is not None:
             with suppress(Unavailable):
                 await self._ask(known)
-        return known.model is None
+        return known.model is None or self._policy_of(known.model) != policy
 
 
 def _digest(text: str) -> str:

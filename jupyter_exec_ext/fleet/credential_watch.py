@@ -25,6 +25,11 @@ class _OpenRequests:
     caller: PoolCaller
     tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
+    @property
+    def bearers(self) -> list[PoolCaller]:
+        """The caller and its creator, whose tokens must be good."""
+        return [self.caller] if self.caller.creator is None else [self.caller, self.caller.creator]
+
 
 class CredentialWatch:
     """Asks again about tokens that have open requests or stand for something on a server, and ends their work.
@@ -36,7 +41,7 @@ class CredentialWatch:
     callers : Callers
         Knows whether a token has ended.
     tokens : ServerTokens
-        Knows the principals that have tokens on servers.
+        Knows who has tokens on servers.
     end_work : callable
         Called with the principal and the credential of a token that has ended.
     log : logging.Logger
@@ -49,8 +54,8 @@ class CredentialWatch:
         self._end_work = end_work
         self._log = log
         self._open: dict[str, _OpenRequests] = {}
-        # Principals with tokens on servers; the one that was asked about least recently comes first.
-        self._turns: list[str] = []
+        # Principals and policies with tokens on servers; the one that was asked about least recently comes first.
+        self._turns: list[tuple[str, str]] = []
 
     @contextmanager
     def open_request(self, caller: PoolCaller) -> Iterator[None]:
@@ -70,36 +75,32 @@ class CredentialWatch:
         """Ask about the tokens, one round every `FRESH_SECONDS`, until cancelled."""
         while True:
             await asyncio.sleep(FRESH_SECONDS)
-            self._tokens.note_use({each for opened in self._open.values() for each in _credentials(opened.caller)})
-            credentials = self._tokens.credentials()
+            self._tokens.note_use({each.credential for opened in self._open.values() for each in opened.bearers})
+            holders = self._tokens.holders()
             checks = [self._check_open(opened) for opened in self._open.values()]
-            checks += [self._check(each, credentials[each]) for each in self._next_principals(credentials)]
+            checks += [self._check(*each, holders[each]) for each in self._next_holders(holders)]
             for problem in await asyncio.gather(*checks, return_exceptions=True):
                 if isinstance(problem, Exception):  # of one token; the next rounds ask about it again
                     self._log.error("pool: a token could not be checked", exc_info=problem)
 
-    def _next_principals(self, credentials: dict[str, str]) -> list[str]:
-        """Return the principals without open requests to ask about in this round."""
+    def _next_holders(self, holders: dict[tuple[str, str], str]) -> list[tuple[str, str]]:
+        """Return those without open requests to ask about in this round."""
         known = set(self._turns)
-        self._turns = [each for each in self._turns if each in credentials]
-        self._turns += [each for each in credentials if each not in known]
-        chosen = [each for each in self._turns if credentials[each] not in self._open][:_MAX_WITHOUT_REQUESTS]
+        self._turns = [each for each in self._turns if each in holders]
+        self._turns += [each for each in holders if each not in known]
+        opened = {(each.caller.principal, each.caller.policy) for each in self._open.values()}
+        chosen = [each for each in self._turns if each not in opened][:_MAX_WITHOUT_REQUESTS]
         asked = set(chosen)
         self._turns = [each for each in self._turns if each not in asked] + chosen
         return chosen
 
     async def _check_open(self, opened: _OpenRequests) -> None:
-        caller = opened.caller
-        if any([await self._callers.is_ended(each) for each in _credentials(caller)]):
+        if any([await self._callers.is_ended(each.credential, each.policy) for each in opened.bearers]):
             for task in list(opened.tasks):
                 task.cancel()
-            await self._end_work(caller.principal, caller.credential)
+            await self._end_work(opened.caller.principal, opened.caller.credential)
 
-    async def _check(self, principal: str, credential: str) -> None:
+    async def _check(self, principal: str, policy: str, credential: str) -> None:
         # An issued token's creator has a token on the same servers, and is asked about itself.
-        if await self._callers.is_ended(credential):
+        if await self._callers.is_ended(credential, policy):
             await self._end_work(principal, credential)
-
-
-def _credentials(caller: PoolCaller) -> list[str]:
-    return [caller.credential] if caller.creator is None else [caller.credential, caller.creator.credential]

@@ -35,6 +35,7 @@ class _Held:
 
     id: str
     principal: str
+    policy: str
     # What the principal's work ends with, see `PoolCaller`.
     credential: str
     used_at: float
@@ -123,7 +124,7 @@ class ServerTokens:
             request |= {"policy": caller.policy, "scopes": sorted(caller.scopes | {"tokens:create"})}
         else:
             request |= {"limits": dict(caller.limits), "scopes": sorted(caller.scopes)}
-        held = _Held("", caller.principal, caller.credential, time.time())
+        held = _Held("", caller.principal, caller.policy, caller.credential, time.time())
         issued = await self._requests.call(
             server, "POST", "tokens", token=above.secret if above else None, json=request
         )
@@ -195,13 +196,14 @@ class ServerTokens:
             if held.credential in credentials:
                 held.used_at = now
 
-    def credentials(self) -> dict[str, str]:
-        """Return the credentials of the principals that have tokens on servers, by principal."""
-        found: dict[str, str] = {}
+    def holders(self) -> dict[tuple[str, str], str]:
+        """Return the credentials of all that have tokens on servers, by principal and policy."""
+        found, credentials = set(), dict[str, str]()
         for held in (held for tokens in self._held.values() for held in tokens.values()):
+            found.add((held.principal, held.policy))
             # The whole digest of a Hub token is longer than its beginning in the name of a token that was left.
-            found[held.principal] = max(found.get(held.principal, ""), held.credential, key=len)
-        return found
+            credentials[held.principal] = max(credentials.get(held.principal, ""), held.credential, key=len)
+        return {holder: credentials[holder[0]] for holder in found}
 
     async def count_sessions(self, server: Server, account: str) -> int:
         """Return how many sessions the principals of an account have on a server."""
@@ -236,9 +238,9 @@ def _name_of(server: Server, caller: PoolCaller) -> str:
 
 def _left_token(server: Server, token: Mapping[str, Any]) -> _Held:
     """Return a token that an earlier process has left; it is renewed before its next use."""
-    principal = str(token["name"]).removeprefix(_prefix_of(server)).rpartition(" ")[0]
+    principal, _, policy = str(token["name"]).removeprefix(_prefix_of(server)).rpartition(" ")
     # An issued token's id ends its principal's name. A Hub token's digest is known as soon as it is used.
-    return _Held(str(token["id"]), principal, principal.rpartition("/")[2], time.time())
+    return _Held(str(token["id"]), principal, policy, principal.rpartition("/")[2], time.time())
 
 
 def _name_above(name: str) -> str:

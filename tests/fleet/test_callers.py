@@ -139,8 +139,9 @@ async def test_token_that_the_hub_knows_later_is_good_after_a_minute(
     await callers.authenticate("Bearer late", HERE)
 
 
-async def test_issued_token_ends_with_the_hub_token_that_made_it(
-    callers: Callers, hub: TokenHub, store: ExecStore, clock: Clock
+@pytest.mark.parametrize(("has_ended", "scopes"), [(True, []), (False, []), (False, ["custom:exec:few"])])
+async def test_issued_token_ends_with_the_hub_token_that_made_it_and_with_its_policy(
+    callers: Callers, hub: TokenHub, store: ExecStore, clock: Clock, has_ended: bool, scopes: list[str]
 ) -> None:
     ada = await callers.authenticate("Bearer ada", HERE)
     request = TokenRequest("agent", scopes=["sessions:read"])
@@ -148,7 +149,10 @@ async def test_issued_token_ends_with_the_hub_token_that_made_it(
     agent = await callers.authenticate(f"Bearer {issued.text}", HERE)
     assert agent.scopes == {"sessions:read"} and agent.creator is not None
     assert ada.may_see(agent.principal) and agent.creator.principal == ada.principal
-    del hub.models["ada"]
+    if has_ended:
+        del hub.models["ada"]
+    else:
+        hub.models["ada"] = {**ADA_MODEL, "scopes": scopes}
     clock.now += 6
     for _ in range(2):
         with pytest.raises(TokenRevoked):
@@ -163,14 +167,14 @@ async def test_ended_hub_token_is_still_known_as_ended_after_its_bearer_was_refu
     clock.now += 6
     with pytest.raises(Unauthenticated):
         await callers.authenticate("Bearer ada", HERE)
-    assert await callers.is_ended(ada.credential)
+    assert await callers.is_ended(ada.credential, ada.policy)
 
 
 async def test_hub_that_is_away_for_long_ends_no_work(callers: Callers, hub: TokenHub, clock: Clock) -> None:
     ada = await callers.authenticate("Bearer ada", HERE)
     hub.is_away = True
     clock.now += 3600
-    assert not await callers.is_ended(ada.credential)
+    assert not await callers.is_ended(ada.credential, ada.policy)
     hub.is_away = False
     del hub.models["ada"]
-    assert await callers.is_ended(ada.credential)
+    assert await callers.is_ended(ada.credential, ada.policy)

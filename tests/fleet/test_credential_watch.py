@@ -95,6 +95,14 @@ async def test_session_at_rest_of_a_revoked_hub_token_ends(
     await until(lambda: names(servers, ada, bob) == [False, False, True, True])
 
 
+async def test_session_at_rest_of_a_hub_token_that_has_lost_its_scope_ends(
+    pool: TokensOfPool, hub: TokenHub, servers: TokenServers
+) -> None:
+    ada, bob = await pool.use("ada"), await pool.use("bob")
+    hub.models["ada"] = {**ADA_MODEL, "scopes": []}
+    await until(lambda: names(servers, ada, bob) == [False, False, True, True])
+
+
 async def test_agent_of_a_revoked_hub_token_ends_with_it(
     pool: TokensOfPool, hub: TokenHub, servers: TokenServers
 ) -> None:

@@ -145,7 +145,7 @@ async def test_token_that_was_not_used_for_a_day_ends(
     tokens.note_use({ADA.credential, AGENT.credential})  # a stream is open all the time
     await renew_for(20 * HOUR_SECONDS, tokens, server, clock)
     assert servers.names("w1") == {ADAS, AGENTS}
-    assert tokens.credentials().keys() == {ADA.principal, AGENT.principal}
+    assert tokens.holders().keys() == {(ADA.principal, ADA.policy), (AGENT.principal, AGENT.policy)}
 
 
 async def test_tokens_that_have_ended_on_the_server_are_made_anew_for_the_next_request(
