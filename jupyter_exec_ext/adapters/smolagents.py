@@ -66,6 +66,7 @@ class JupyterPythonExecutor(RemotePythonExecutor):
         **session_options: Unpack[SessionOptions],
     ) -> None:
         super().__init__(list(additional_imports), logger or AgentLogger(LogLevel.OFF), allow_pickle=False)
+        self._is_session_given = bool(session_options.get("session") or session_options.get("session_id"))
         self._session = SessionPortal(server, token, name="smolagents", **session_options)
         self._variables: dict[str, Any] = {}
         self._tools: dict[str, Any] = {}
@@ -80,7 +81,8 @@ class JupyterPythonExecutor(RemotePythonExecutor):
     def close(self) -> None:
         """End the session, unless it was given; calling it again does nothing. Code that follows gets a new one."""
         self._session.close()
-        self._note_end_of_session()
+        if not self._is_session_given:
+            self._note_end_of_session()
 
     def cleanup(self) -> None:
         """Call `close`; smolagents' name for it, which the agent's own `cleanup` calls."""

@@ -44,9 +44,9 @@ def atexit_in_this_process(stop: Callable[[], object]) -> None:
 
 
 class OwnerProcess:
-    """The process that has made an object, such as a session. Only there, closing the object also ends the session.
+    """The process that has made an object, or entered its ``with`` block: the one whose exit ends what it stands for.
 
-    A forked child has the object, too, and leaves its parent's ``with`` block by an exception or `sys.exit`.
+    A forked child has the object, too, and leaves its parent's block by an exception or `sys.exit`.
     """
 
     def __init__(self) -> None:

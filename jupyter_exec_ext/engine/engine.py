@@ -149,7 +149,7 @@ class ExecEngine(EngineSettings):
         )
         memory = SessionMemory(self._registry)
         maker = CheckpointMaker(
-            settings, self._registry, self._admission, memory, files, self.background, store.audit, self.feed, self.log
+            settings, self._registry, self._admission, memory, self.background, store.audit, self.feed, self.log
         )
         self.sessions = SessionService(
             self._factory, self._registry, self.pool, store.sessions, store.audit, memory, maker, self.log

@@ -14,7 +14,7 @@ from ..client.api.steps import Operation
 from ..client.fork_safety import OwnerProcess, atexit_in_this_process
 from ..client.server_connection import JupyterConnectionInfo
 from ..client.sync.driver import SyncDriver
-from ..errors import ClientError, ExecError, Unavailable
+from ..errors import ClientError, ExecError, Unauthenticated, Unavailable
 from .hub_api import HubServerApi, IssuedHubToken, hub_at, whoami
 from .hub_launch import HubLaunch
 from .managed_server import ManagedServer
@@ -164,8 +164,7 @@ class JupyterHubServer(ManagedServer):
         # After a failure only what this call has begun is undone: clients may still use what was there before.
         with contextlib.ExitStack() as undo, contextlib.closing(SyncDriver(self._hub)) as driver:
             self._user = self._user or driver.perform(run_until_deadline(deadline, whoami()))
-            token_id = None if self._own_token is None else self._own_token.id
-            if self._narrow_token and not driver.perform(run_until_deadline(deadline, self._api.has_token(token_id))):
+            if self._narrow_token and not self._is_own_token_good(deadline):
                 issuing = self._api.issue_token(self._token_lifetime_seconds, _NOTE)
                 self._own_token = driver.perform(run_until_deadline(deadline, issuing))
                 undo.callback(_quietly, self._revoke_own_token)
@@ -180,6 +179,17 @@ class JupyterHubServer(ManagedServer):
             self._ours = server.started if launch.asked else self._ours
             undo.pop_all()
         atexit_in_this_process(self.stop)
+
+    def _is_own_token_good(self, deadline: Deadline) -> bool:
+        if self._own_token is None:
+            return False
+        # Asked with the token itself, since the Hub uses the ids of ended tokens again.
+        with contextlib.closing(SyncDriver(replace(self._hub, token=self._own_token.text))) as driver:
+            try:
+                driver.perform(run_until_deadline(deadline, whoami()))
+            except Unauthenticated:
+                return False
+        return True
 
     def _stop_begun(self, launch: HubLaunch) -> None:
         if launch.asked:  # its start time is not known

@@ -199,12 +199,14 @@ class HubServerApi:
     ) -> Operation[IssuedHubToken]:
         """Create a token of the user that is valid for this server, or all servers of the user, and nothing else.
 
-        It lives as long as the Hub allows, if that is less than `lifetime_seconds`.
+        One for this server lives as long as the Hub allows, if that is less than `lifetime_seconds`. One for all
+        servers is refused then: its bearer, a pool, would renew it too late.
         """
         access = f"access:servers!user={self.user}" if for_all_servers else f"access:servers!server={self.full_name}"
         body = {"note": note, "expires_in": lifetime_seconds, "scopes": [access]}
         reply = yield from exchange(Request("POST", f"{self._user_path}/tokens", body), self.retry)
-        if reply.status == 400:  # the Hub refuses a longer life than its longest, which it gives where none is named
+        # The Hub refuses a longer life than its longest, which it gives where none is named.
+        if reply.status == 400 and not for_all_servers:
             del body["expires_in"]
             reply = yield from exchange(Request("POST", f"{self._user_path}/tokens", body), self.retry)
         if not reply.ok:
@@ -216,15 +218,6 @@ class HubServerApi:
         if not (isinstance(model.get("id"), str) and isinstance(model.get("token"), str)):
             raise UnexpectedAnswer("the Hub created a token, but its answer has no token")
         return IssuedHubToken(model["id"], model["token"])
-
-    def has_token(self, token_id: str | None) -> Operation[bool]:
-        """Return whether a token of the user is still valid; False for None."""
-        if token_id is None:
-            return False
-        reply = yield from exchange(Request("GET", f"{self._user_path}/tokens/{segment(token_id)}"), self.retry)
-        if not reply.ok and reply.status != 404:
-            raise self.refusal(reply, "look for the server's token", "tokens")
-        return reply.ok
 
     def revoke_token(self, token_id: str) -> Operation[None]:
         """Revoke a token; one that has ended already is no error."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ManagedServer(ABC):
-    """A server that this process has started. As a context manager it is stopped at the end, but not by a child."""
+    """A server that this process has started. As a context manager it is stopped at the end; not by a forked child."""
 
     _context_owner: OwnerProcess
 

@@ -216,7 +216,9 @@ class Callers:
 
     async def _is_good(self, known: _Known) -> bool:
         """Return whether a Hub token is good, by the Hub's word of the last `FRESH_SECONDS`."""
-        if time.monotonic() - known.asked_at > FRESH_SECONDS:
+        now = time.monotonic()
+        # The watch asks, too: that the Hub was asked just now does not mean that it has answered.
+        if now - known.asked_at > FRESH_SECONDS or now - known.confirmed_at > self._stale_seconds:
             await self._ask(known)
         return known.model is not None
 

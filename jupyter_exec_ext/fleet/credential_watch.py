@@ -34,7 +34,8 @@ class _OpenRequests:
 class CredentialWatch:
     """Asks again about tokens that have open requests or stand for something on a server, and ends their work.
 
-    A token with a session or a run has a token on its server. That one is revoked, and asked about until it is.
+    A caller with a session or a run has tokens on its servers. When its own token has ended, these are revoked, again
+    and again until all are.
 
     Parameters
     ----------

@@ -160,7 +160,8 @@ class ServerTokens:
             if is_within(held.principal, principal):
                 with suppress(*_ENDED):
                     await self._requests.call(server, "DELETE", f"tokens/{held.id}")
-                tokens.pop(name, None)
+                if tokens.get(name) is held:  # no other one was made meanwhile
+                    del tokens[name]
 
     async def renew_due(self, server: Server) -> None:
         """Renew the tokens of a server that need it and were used within a day: their sessions end with them."""
@@ -180,9 +181,8 @@ class ServerTokens:
             if now > held.expires_at:  # and its sessions with it
                 tokens.pop(name, None)
             return
-        if (
-            above is not None and above.expires_at <= now
-        ):  # it could not be renewed; this one is valid no longer than it
+        # That one could not be renewed, and this one would be valid no longer.
+        if above is not None and above.expires_at <= now:
             return
         try:
             await self._renew(server, held, above)
@@ -253,5 +253,5 @@ def _life_seconds(above: _Held | None) -> float:
     """Return for how long a token is to be valid: no longer than the one above it."""
     if above is None:
         return LIFE_SECONDS
-    # The server counts from when the request arrives.
+    # A slow request would otherwise ask for longer than the token above is good for, and be refused.
     return max(1.0, min(LIFE_SECONDS, above.expires_at - time.time() - CALL_SECONDS))

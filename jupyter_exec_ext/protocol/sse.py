@@ -39,9 +39,15 @@ class EventStreamDecoder:
     ----------
     max_event_bytes : int
         A single event larger than this is an error, so that a broken server cannot fill the client's memory.
+
+    Attributes
+    ----------
+    blocks : int
+        Number of whole events and comments so far; a heartbeat is a comment.
     """
 
     def __init__(self, max_event_bytes: int = 1024 * 1024 * 1024) -> None:
+        self.blocks = 0
         self._max_event_bytes = max_event_bytes
         self._lines: list[bytes] = []
         self._lines_bytes = 0
@@ -67,6 +73,7 @@ class EventStreamDecoder:
                 self._lines.append(line)
                 self._lines_bytes += len(line)
                 continue
+            self.blocks += 1
             event = _parse(self._lines)
             self._lines.clear()
             self._lines_bytes = 0

@@ -191,7 +191,7 @@ class ExecutionsHandler(ExecutionBase):
     @web.authenticated
     async def get(self) -> None:
         """Search the executions that the caller may see."""
-        text = self.get_query_argument("query", "")
+        text = self.get_query_argument("query", "", strip=False)
         if len(text) > _MAX_QUERY_CHARS:
             raise InvalidRequest(f"'query' may have at most {_MAX_QUERY_CHARS} characters")
         limit = self.int_argument("limit", 50, least=1, most=_MAX_FOUND)

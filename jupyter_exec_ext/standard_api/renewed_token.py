@@ -22,7 +22,7 @@ _LIFE_AFTER_CLOSE_SECONDS = 120.0
 _OVERLAP_SECONDS = 60.0  # for requests that have the earlier secret already
 # The system's time is looked at so often, because timers stand still while a machine sleeps.
 _LOOK_SECONDS = 60.0
-_LOOKS_IN_A_LIFE = 10.0
+_LOOKS_IN_A_LIFE = 10.0  # of a token that lives for less than ten minutes
 
 
 class RenewedToken:
@@ -69,17 +69,19 @@ class RenewedToken:
     async def _renew_before_end(self) -> None:
         renew_at = 0.0
         while True:
-            if time.time() >= renew_at:
-                try:
+            try:
+                if time.time() >= renew_at:
                     await self._renew(self._life_seconds)
                     renew_at = time.time() + self._life_seconds / 2
-                except TokenRevoked:
-                    return
-                except (TokenExpired, TokenNotFound):  # after a long outage of the store, or with a new database
-                    self._issued = None
-                    continue
-                except ExecError as error:
-                    _log.warning("the token %r is not renewed yet: %s", self._name, error.message)
+                elif self._issued is not None:
+                    await self._tokens.get(self._caller, self._issued.token.id)
+            except TokenRevoked:
+                return
+            except (TokenExpired, TokenNotFound):  # after a long outage of the store, or with a new database
+                self._issued, renew_at = None, 0.0
+                continue
+            except ExecError as error:
+                _log.warning("the token %r is not renewed yet: %s", self._name, error.message)
             await asyncio.sleep(min(_LOOK_SECONDS, self._life_seconds / _LOOKS_IN_A_LIFE))
 
     async def _renew(self, life_seconds: float) -> None:

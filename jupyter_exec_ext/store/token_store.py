@@ -246,6 +246,16 @@ class TokenRepository:
         active = (stored for stored in of_policy if stored.token.active)
         return next(chain(revoked, active, reversed(of_policy)), None)
 
+    def is_in_name_of(self, hub_token: str, token_id: str) -> bool:
+        """Return whether a token was made in a Hub token's name, or rotated in it since.
+
+        Raises
+        ------
+        StoreUnavailable
+            If the database cannot be read.
+        """
+        return bool(self._reader.rows("SELECT 1 FROM tokens WHERE id = ? AND hub_token = ?", (token_id, hub_token)))
+
     def made_until(self, hub_token: str) -> float:
         """Return when the last active token made in a Hub token's name expires, since the epoch; 0 without one."""
         sql = f"SELECT MAX(expires_at) AS latest FROM tokens WHERE hub_token = ? AND secret_hash != ? AND NOT {_ENDED}"
@@ -288,7 +298,10 @@ def _read(record: str) -> tuple[Token, tuple[Grant, ...], dict[str, Any]]:
 
 
 def _require_no_longer(db: Database, parent_id: str | None, expires_at_seconds: float) -> None:
-    """Check that a token ends no later than its parent, in the transaction that writes it; a Hub token has no end."""
+    """Check that a token ends no later than its parent, in the transaction that writes it.
+
+    The record of a Hub token bounds none: the Hub decides, and use moves the record's end.
+    """
     sql = "SELECT expires_at FROM tokens WHERE id = ? AND secret_hash != ? AND expires_at < ?"
     for row in db.execute(sql, (parent_id, NO_HASH, expires_at_seconds)).fetchall():
         raise TokenTooBroad(f"the token {parent_id} above ends earlier, at {utc_timestamp(row['expires_at'])}")

@@ -580,8 +580,11 @@ def test_resuming_continues_while_quiet_code_sends_heartbeats(cut: Any) -> None:
     assert script.perform(API.stream(PLACE, {"code": "1"}, "key")).ok
 
 
-def test_resuming_without_progress_ends() -> None:
-    script = Script(chunks(*frames("a")), *[LOST] * 99)
+@pytest.mark.parametrize(
+    "again", [[], [b"id: 2\n", b'data: {"seq": 2, "type": "str']], ids=["nothing", "half an event"]
+)
+def test_resuming_without_progress_ends(again: list[bytes]) -> None:
+    script = Script(chunks(*frames("a")), *[[*again, LOST] if again else LOST] * 99)
     with pytest.raises(ConnectionLost, match="resumed") as lost:
         script.perform(API.stream(PLACE, {"code": "1"}, "key"))
     assert (lost.value.idempotency_key, lost.value.execution_id) == ("key", "exe_1")

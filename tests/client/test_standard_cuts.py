@@ -59,6 +59,23 @@ def test_run_outlives_outage_of_proxy(host: Host, connect: Any, tmp_path: Path) 
     assert (result.state, result.stdout) == (ExecutionState.OK, "go\ndone\n")
 
 
+def test_run_whose_server_stays_away_after_its_time_limit_ends_as_connection_lost(host: Host) -> None:
+    """The code may still run, so nobody is told that its kernel was restarted."""
+    goes_on = "import time\nwhile True:\n try:\n  time.sleep(60)\n except KeyboardInterrupt:\n  print('on', flush=True)"
+    with OutageProxy(host.info) as proxy, ExecClient(proxy.info, outage_seconds=0.5) as client:
+        session = client.standard_session()
+
+        def go_down(event: OutputEvent) -> None:
+            if isinstance(event, StreamEvent):
+                proxy.go_down()
+
+        result = session.run(goes_on, timeout_seconds=1.0, on_event=go_down)
+        proxy.come_back()
+        session.close()
+    assert result.error is not None
+    assert (result.state, result.error.name) == (ExecutionState.ERROR, "ConnectionLost")
+
+
 def test_run_whose_server_stays_away_ends_as_connection_lost(host: Host) -> None:
     with OutageProxy(host.info) as proxy, ExecClient(proxy.info, outage_seconds=0.5) as client:
         session = client.standard_session()

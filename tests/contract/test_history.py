@@ -52,8 +52,10 @@ def test_search_takes_its_text_as_it_is(client: Any, session: Any) -> None:
     (found,) = client.search_executions(f'"{planted}" AND %_&?#+')
     assert found.execution.id == run.id
     assert client.search_executions(f"{planted[:6]}*") == []
+    assert [found.execution.id for found in client.search_executions(f'{planted}" AND ')] == [run.id]
+    assert client.search_executions(f'{planted}" AND  ') == []
     with pytest.raises(InvalidRequest, match="at least 3 characters"):
-        client.search_executions(" a ")
+        client.search_executions("ab")
     with pytest.raises(InvalidRequest, match="at most 200"):
         client.search_executions("a" * 201)
 

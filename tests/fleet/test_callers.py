@@ -175,6 +175,10 @@ async def test_hub_that_is_away_for_long_ends_no_work(callers: Callers, hub: Tok
     hub.is_away = True
     clock.now += 3600
     assert not await callers.is_ended(ada.credential, ada.policy)
+    for _ in range(2):  # the questions of the watch do not keep it good for requests
+        with pytest.raises(Unavailable):
+            await callers.authenticate("Bearer ada", HERE)
+        assert not await callers.is_ended(ada.credential, ada.policy)
     hub.is_away = False
     del hub.models["ada"]
     assert await callers.is_ended(ada.credential, ada.policy)

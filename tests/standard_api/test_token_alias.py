@@ -11,7 +11,7 @@ import pytest
 import requests
 
 from jupyter_exec_ext.auth.caller import owner
-from jupyter_exec_ext.errors import ExecError, StoreUnavailable, TokenExpired, TokenRevoked
+from jupyter_exec_ext.errors import ExecError, StoreUnavailable, TokenExpired, TokenNotFound, TokenRevoked
 from jupyter_exec_ext.models import IssuedToken, Token, TokenRequest
 from jupyter_exec_ext.standard_api.renewed_token import RenewedToken
 from tests.support import canaries
@@ -82,6 +82,7 @@ class Tokens:
     def __init__(self) -> None:
         self.lives: list[tuple[str, float]] = []
         self.failures: list[ExecError] = []
+        self.is_known = True
 
     async def create(self, caller: Any, request: TokenRequest) -> IssuedToken:
         return self._issue("created", request.expires_in_seconds)
@@ -90,6 +91,11 @@ class Tokens:
         if self.failures:
             raise self.failures.pop(0)
         return self._issue("rotated", seconds)
+
+    async def get(self, caller: Any, token_id: str) -> None:
+        if not self.is_known:
+            self.is_known = True
+            raise TokenNotFound("there is no such token")
 
     def _issue(self, how: str, seconds: float | None) -> IssuedToken:
         self.lives.append((how, seconds or 0.0))
@@ -121,6 +127,15 @@ async def test_renewal_is_tried_again_and_a_token_that_expired_is_followed_by_an
         assert [how for how, _ in tokens.lives] == ["created", "created", "rotated"]
 
 
+async def test_token_that_a_new_database_does_not_know_is_created_anew_at_once() -> None:
+    tokens = Tokens()
+    async with renewed(tokens, 100.0) as token:
+        await until(lambda: tokens.lives)
+        tokens.is_known = False
+        await until(lambda: len(tokens.lives) == 2, seconds=30.0)
+        assert (tokens.lives[1][0], token.text) == ("created", "secret 2")
+
+
 async def test_token_that_the_owner_has_revoked_stays_so() -> None:
     tokens = Tokens()
     tokens.failures = [TokenRevoked("revoked"), TokenRevoked("revoked")]
@@ -138,9 +153,9 @@ async def test_token_lives_for_a_day_and_ends_soon_after_the_server() -> None:
 
 def test_kernel_of_chosen_token_outlasts_the_scoped_token(tmp_path: Any) -> None:
     options = [UNPROTECTED, *(f"--ExecPersonality.{name}=True" for name in OPTIONS)]
-    life = [f"--ExecEngine.{name}_token_seconds=6" for name in ("default", "max")]
+    life = [f"--ExecEngine.{name}_token_seconds=15" for name in ("default", "max")]
     with running_host("gateway", tmp_path, *options, *life, token=CHOSEN) as host:
         kernel = call(host, "POST", "api/kernels").json()["id"]
-        ends_at = time.time() + 7.0
+        ends_at = time.time() + 16.0
         wait_until(lambda: time.time() > ends_at)
         assert call(host, "GET", f"api/kernels/{kernel}").status_code == 200

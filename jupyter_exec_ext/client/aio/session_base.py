@@ -41,6 +41,7 @@ class AsyncExecSessionBase(ABC):
         """Return the operation that ends the session; a hurried one makes no retries."""
 
     async def __aenter__(self) -> Self:
+        self._owner = OwnerProcess()
         return self
 
     async def __aexit__(self, exc_type: object, *_: object) -> None:

@@ -51,14 +51,19 @@ class EventStreamReader:
         self._start = replace(start, headers={**start.headers, **self._headers}, read_timeout_seconds=timeout_seconds)
         self._decoder = EventStreamDecoder()
         self.last_seq = after
-        # With heartbeats, so that it also grows while the code prints nothing.
-        self.received_bytes = 0
+        self._earlier_blocks = 0
         self.execution_id = ""
         self.finished: Execution | None = None
+
+    @property
+    def received_blocks(self) -> int:
+        """Number of whole events and heartbeats so far, so that it also grows while the code prints nothing."""
+        return self._earlier_blocks + self._decoder.blocks
 
     def next_request(self) -> Request:
         """Return the request that opens the stream: the first one, then one for the events after a cut."""
         # A new decoder: the half event at the end of the cut connection is sent again whole.
+        self._earlier_blocks = self.received_blocks
         self._decoder = EventStreamDecoder()
         if not self.execution_id:
             return self._start
@@ -82,7 +87,6 @@ class EventStreamReader:
     def feed(self, chunk: bytes) -> list[OutputEvent]:
         """Return the new events in a piece of the stream."""
         events = []
-        self.received_bytes += len(chunk)
         for sent in self._decoder.feed(chunk):
             data = _parse(sent, "event stream")
             event = event_from_json(data)

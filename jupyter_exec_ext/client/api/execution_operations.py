@@ -206,7 +206,7 @@ class ExecutionOperations:
         budget = RetryBudget(self.retry, outages=outages)
         was_sent = False
         while reader.finished is None:
-            received_bytes = reader.received_bytes
+            received_blocks = reader.received_blocks
             request = reader.next_request()
             failure = yield from self._read_once(reader, request, answer, outages)
             if reader.finished is not None:
@@ -214,7 +214,7 @@ class ExecutionOperations:
             was_sent = was_sent or failure.sent
             # The server has named the execution or sent something, a heartbeat at least. So all retries are available
             # again, and an outage is waited for.
-            if reader.execution_id and (reader.received_bytes != received_bytes or not outages):
+            if reader.execution_id and (reader.received_blocks != received_blocks or not outages):
                 outages, budget = True, RetryBudget(self.retry, outages=True)
             pause = budget.pause(outage=True)
             if pause is None and failure.unreachable is not None:

@@ -151,6 +151,8 @@ class StandardSession:
                 return (yield from self._verdict(run))
             if run.states.end is End.COMPLETE:
                 return ExecutionState.TIMEOUT, True, reason
+            if run.states.end is End.LOST:
+                return (yield from self._verdict(run))
             # A kernel that died in the grace period is restarted by the server itself.
             if run.states.end is None:
                 yield from self._connection.control(self.api.restart(self.kernel_id))

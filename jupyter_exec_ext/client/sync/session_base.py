@@ -41,6 +41,7 @@ class ExecSessionBase(ABC):
         """Return the operation that ends the session; a hurried one makes no retries."""
 
     def __enter__(self) -> Self:
+        self._owner = OwnerProcess()
         return self
 
     def __exit__(self, exc_type: object, *_: object) -> None:

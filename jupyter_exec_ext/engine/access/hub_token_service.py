@@ -44,6 +44,7 @@ class HubTokenService:
         self._journal = journal
         self._watch = watch
         self._recording = asyncio.Lock()
+        self._extending: set[str] = set()
 
     def ask(self, hub: HubTokenWatch) -> None:
         """Watch Hub tokens with `hub` from now on."""
@@ -79,8 +80,14 @@ class HubTokenService:
     async def _extend(self, stored: StoredToken) -> None:
         """Move the end of a record in use: the Hub says how long its token is good, and work ends with the record."""
         now, life_seconds = time.time(), self._settings.max_token_seconds
-        if stored.expires_at_seconds - now < life_seconds / 2:  # seldom, since it is a write to the database
-            await self._store.extend(stored.token.id, now + life_seconds)
+        token_id = stored.token.id
+        # Seldom, and once for many requests, since it is a write to the database.
+        if stored.expires_at_seconds - now < life_seconds / 2 and token_id not in self._extending:
+            self._extending.add(token_id)
+            try:
+                await self._store.extend(token_id, now + life_seconds)
+            finally:
+                self._extending.discard(token_id)
 
     def _find(self, hub_token: str, policy: str) -> StoredToken | None:
         """Return the record of a Hub token, unless it has expired; the owner's revocation has no end."""

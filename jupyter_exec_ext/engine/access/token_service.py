@@ -303,6 +303,9 @@ class TokenService:
         for above in (token.parent_id, caller.token_id) if expires_in_seconds is not None else ():
             bound = await self._store.get(above) if above else None
             expires_at_seconds = self._expiry(expires_in_seconds, bound)
+        parent = await self._store.get(token.parent_id) if token.parent_id and expires_in_seconds is None else None
+        if parent is not None and not parent.is_of_hub:  # an earlier version let a token outlast its parent
+            expires_at_seconds = min(expires_at_seconds, parent.expires_at_seconds)
         token = replace(token, expires_at=utc_timestamp(expires_at_seconds))
         self.spend_mint(caller.root)
         secret = new_token(token.id)

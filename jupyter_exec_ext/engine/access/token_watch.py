@@ -186,23 +186,33 @@ class TokenWatch:
     def _watch_both(
         self, token_id: str | None, hub_token: str, on_end: Callable[[Token | None], None]
     ) -> Callable[[], None]:
-        if token_id is None:
-            return self.hub.watch(hub_token, lambda: on_end(None)) if hub_token else _nothing
-        # Only so that the Hub is asked. If it refuses its token, the tokens made in that name are revoked, and `watch`
-        # reports that. If another login has rotated this token, it is in that one's name, and lives on.
-        stop_asking = self.hub.watch(hub_token, _nothing) if hub_token else _nothing
-
-        def end(token: Token | None) -> None:
-            stop_asking()
-            on_end(token)
-
-        stop_watching = self.watch(token_id, end)
+        ends: list[Callable[[], None]] = []
 
         def unwatch() -> None:
-            stop_watching()
-            stop_asking()
+            while ends:
+                ends.pop()()
 
+        def end(token: Token | None) -> None:
+            unwatch()  # both may end: the one is revoked because the other was
+            on_end(token)
+
+        def end_with_hub_token() -> None:
+            # If another login has rotated the token, it is in the name of that login's Hub token, and lives on.
+            if token_id is None or self._is_in_name_of(hub_token, token_id):
+                end(None)
+
+        if token_id is not None:
+            ends.append(self.watch(token_id, end))
+        if hub_token:
+            ends.append(self.hub.watch(hub_token, end_with_hub_token))
         return unwatch
+
+    def _is_in_name_of(self, hub_token: str, token_id: str) -> bool:
+        try:
+            return self._store.is_in_name_of(hub_token, token_id)
+        except ExecError as error:  # work must not outlast a refused Hub token because the store is away
+            self._log.warning("a token of JupyterHub's cannot be looked up, so its work ends: %s", error.message)
+            return True
 
     def _schedule(self) -> None:
         if self._timer is None and self._watched and not self._closed:

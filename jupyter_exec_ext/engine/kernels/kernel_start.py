@@ -215,13 +215,13 @@ class KernelStarter:
                 "when it is idle"
             ) from None
 
-    def add_setup(self, code: str | None, connection: KernelConnection | None) -> None:
+    def use_setup(self, code: str | None, connection: KernelConnection | None) -> None:
         """Have each fresh kernel run code of ours when it has started, and the present one now, if it is connected."""
         self.setup_code = code
         if connection is not None and code is not None:
             self.set_up(connection, code)
 
-    def add_packages(self, code: str | None, connection: KernelConnection | None) -> None:
+    def use_packages(self, code: str | None, connection: KernelConnection | None) -> None:
         """Give packages to each kernel when it has started, and to the present one now, if it is connected."""
         self.packages_code = code
         if connection is not None and code is not None:

@@ -217,12 +217,12 @@ class SessionKernel:
         self._starter.aside, self._starter.title, self._starter.network = None, title, network
         if self.kernel is not None:
             self._starter.serve_network(self.kernel)
-        self._starter.add_packages(packages_code, self.connection)
-        self._starter.add_setup(setup_code, self.connection)
+        self._starter.use_packages(packages_code, self.connection)
+        self._starter.use_setup(setup_code, self.connection)
 
-    def add_packages(self, code: str) -> None:
+    def use_packages(self, code: str) -> None:
         """Have the kernel run the code that gives it packages, now and each time that it has started."""
-        self._starter.add_packages(code, self.connection)
+        self._starter.use_packages(code, self.connection)
 
     def warm_up(self) -> None:
         """Have the connected kernel do once what takes longer the first time; its user sees nothing of it."""

@@ -82,6 +82,9 @@ class TokenStore(Protocol):
         A record that was revoked here comes first, under whatever policy, and then an active one under this policy.
         """
 
+    def is_in_name_of(self, hub_token: str, token_id: str) -> bool:
+        """Return whether a token was made in a Hub token's name, or rotated in it since; at once."""
+
     def made_until(self, hub_token: str) -> float:
         """Return when the last active token made in a Hub token's name expires, since the epoch; 0 without one."""
 

@@ -15,7 +15,7 @@ from ..access.caller_limits import Admission
 from ..change_feed import ChangeFeed
 from ..concurrency import BackgroundTasks
 from ..files.checkpoint_files import CheckpointFiles
-from ..ports import AuditTrail, SessionFiles
+from ..ports import AuditTrail
 from ..settings import EngineSettings
 from .automatic_checkpoints import MAX_DELAY_SECONDS, AutomaticCheckpoints
 from .checkpoint_journal import CheckpointJournal
@@ -43,7 +43,6 @@ class CheckpointMaker:
         registry: SessionRegistry,
         admission: Admission,
         memory: SessionMemory,
-        session_files: SessionFiles,
         background: BackgroundTasks,
         audit: AuditTrail,
         feed: ChangeFeed,
@@ -51,7 +50,6 @@ class CheckpointMaker:
     ) -> None:
         self._settings = settings
         self._of_sessions = registry.checkpoints
-        self._session_files = session_files
         self._background = background
         self._log = log
         self.journal = CheckpointJournal(audit, feed)
@@ -123,7 +121,6 @@ class CheckpointMaker:
                 self._settings.checkpoint_ttl_seconds,
                 self.journal,
                 self.files,
-                self._session_files,
                 self._background,
             )
             self._of_sessions[session_id] = checkpoints

@@ -20,7 +20,6 @@ from ...protocol.records_json import utc_timestamp
 from ..concurrency import BackgroundTasks
 from ..files.checkpoint_files import CheckpointFiles, StagedFiles
 from ..kernels.restored_launch import RestoredLaunch
-from ..ports import SessionFiles
 from .checkpoint_journal import CheckpointJournal
 from .kernel_freezing import KernelFreezer
 from .live_session import LiveSession
@@ -51,8 +50,6 @@ class SessionCheckpoints:
         Gets the ends of checkpoints.
     files : CheckpointFiles
         Copies of working directories.
-    session_files : SessionFiles
-        The session's files.
     background : BackgroundTasks
         Removes files.
     """
@@ -63,14 +60,12 @@ class SessionCheckpoints:
         ttl_seconds: float,
         journal: CheckpointJournal,
         files: CheckpointFiles,
-        session_files: SessionFiles,
         background: BackgroundTasks,
     ) -> None:
         self._live = live
         self._ttl_seconds = ttl_seconds
         self._journal = journal
         self._files = files
-        self._session_files = session_files
         self._background = background
         self._kept: dict[str, _Kept] = {}
         self._freezer = KernelFreezer(live)
@@ -242,7 +237,7 @@ class SessionCheckpoints:
         restore = Restore(checkpoint.id, utc_timestamp(time.time()), checkpoint.after, before)
         self._live.note(restores=(*self._live.record.restores, restore)[-_MAX_RESTORES:])
         # The files that came back are no change of the next run.
-        await self._session_files.changes(self._live.record.id)
+        await runner.changed_files()
 
     def get(self, checkpoint_id: str) -> Checkpoint:
         """Return the record of a checkpoint; raises `CheckpointNotFound`."""

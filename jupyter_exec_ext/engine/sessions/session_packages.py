@@ -123,5 +123,5 @@ class SessionPackages:
                 "this session's kernel was isolated without packages; make a session with a token whose policy has "
                 "packages = 'install'"
             )
-        live.kernel.add_packages(self.register(session.id, await self._make_plan()))
+        live.kernel.use_packages(self.register(session.id, await self._make_plan()))
         live.on_end(lambda: self.unregister(session.id))

@@ -226,6 +226,16 @@ def test_new_session_gets_packages_tools_and_variables_again(
         assert executor.installed_packages == ["pip"]
 
 
+def test_given_session_keeps_what_the_agent_has_changed_after_close(
+    local_server: LocalJupyterServer, client: ExecClient
+) -> None:
+    with client.session() as session, JupyterPythonExecutor(local_server, session_id=session.id) as executor:
+        executor.send_variables({"given": 4})
+        executor("given = 5")
+        executor.close()
+        assert executor("given").output == "5"
+
+
 @pytest.mark.parametrize("name", ["close", "cleanup"])
 def test_close_and_aclose_end_the_session(local_server: LocalJupyterServer, client: ExecClient, name: str) -> None:
     executor = JupyterPythonExecutor(local_server)

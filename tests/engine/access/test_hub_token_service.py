@@ -245,6 +245,20 @@ async def test_work_of_a_token_ends_with_the_hub_token_that_rotated_it_last(worl
     assert sorted(ends) == ["stream", f"work of {token.token.id}"]
 
 
+async def test_work_of_a_token_ends_with_its_hub_token_while_nothing_can_be_written(world: World) -> None:
+    token = await world.made(Caller(OWNER, user={"username": "ada"}, hub_token="first"))
+    ends: list[str] = []
+    world.watch.watch_work(world.bearer(token), lambda _: ends.append("work"))
+    for on_end in list(world.asked.on_ends["first"].values()):
+        on_end()  # and the revocation of the token cannot be recorded
+    assert ends == ["work"]
+    world.store.close()
+    world.watch.watch_work(world.bearer(token), lambda _: ends.append("unreadable"))
+    for on_end in list(world.asked.on_ends["first"].values()):
+        on_end()
+    assert ends == ["work", "unreadable"]
+
+
 async def test_work_of_a_hub_token_ends_with_it_and_stops_the_questions(world: World) -> None:
     ron, ada = await world.ron(), Caller(OWNER, user={"username": "ada"}, hub_token="owners")
     ends: list[str] = []

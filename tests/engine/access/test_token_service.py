@@ -38,7 +38,7 @@ from jupyter_exec_ext.errors import (
     Unauthenticated,
 )
 from jupyter_exec_ext.models import IssuedToken, Token, TokenRequest
-from jupyter_exec_ext.protocol.records_json import seconds_of
+from jupyter_exec_ext.protocol.records_json import seconds_of, utc_timestamp
 from jupyter_exec_ext.store.store import ExecStore
 from tests.support.waiting import until
 
@@ -52,6 +52,7 @@ class World:
     # What a server makes of the same tokens that is started with these policies.
     with_policies: Callable[[dict[str, Policy]], TokenService]
     watch: TokenWatch
+    store: ExecStore
 
     async def caller(self, by: Caller = ADA, **request: Any) -> Caller:
         request = {"name": "t", "scopes": sorted(ALL_SCOPES), **request}
@@ -70,7 +71,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     def with_policies(policies: dict[str, Policy]) -> TokenService:
         return TokenService(store.tokens, policies, settings, store.audit, ChangeFeed(), journal, watch)
 
-    yield World(with_policies(read_policies({"mine": {"max_sessions": 3}})), with_policies, watch)
+    yield World(with_policies(read_policies({"mine": {"max_sessions": 3}})), with_policies, watch, store)
     watch.close()
     await background.drain()
     store.close()
@@ -260,6 +261,16 @@ async def test_tokens_below_end_with_a_token_that_is_rotated_to_an_earlier_end(w
     await until(lambda: ended)
     with pytest.raises(TokenExpired):
         await world.verbs.bearer(ADA, str(child.token_id))
+
+
+async def test_rotation_shortens_a_token_that_an_earlier_version_let_outlast_its_parent(world: World) -> None:
+    above = await world.verbs.create(ADA, TokenRequest("above", scopes=sorted(ALL_SCOPES), expires_in_seconds=900))
+    child = await world.caller(world.verbs.authenticate(above.text, HERE), expires_in_seconds=800)
+    earlier = time.time() + 60.0
+    sql = "UPDATE tokens SET expires_at = ? WHERE id = ?"
+    await world.store._writer.run(lambda db: db.execute(sql, (earlier, above.token.id)))
+    rotated = await world.verbs.rotate(ADA, str(child.token_id), 0.0)
+    assert rotated.token.expires_at == utc_timestamp(earlier)
 
 
 async def test_a_token_made_while_the_one_above_gets_an_earlier_end_does_not_outlive_it(world: World) -> None:
