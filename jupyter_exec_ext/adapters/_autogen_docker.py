@@ -108,6 +108,7 @@ class DockerJupyterServer:
         return repr(self._server)
 
     async def __aenter__(self) -> Self:
+        self._server.__enter__()
         return self
 
     async def __aexit__(

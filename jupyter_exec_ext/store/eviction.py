@@ -160,11 +160,12 @@ def measure(db: Database, logs: Path, server: str) -> StoredTotals:
     return StoredTotals(by_owner, files, db.size_bytes(), rows, shares)
 
 
-def save_share(db: Database, principal: str, share_bytes: int | None) -> None:
+def save_share(db: Database, account: StoredBytes, principal: str, share_bytes: int | None) -> None:
     """Write a principal's share, None for the default: evictions after a restart and by other servers need it."""
     db.execute("DELETE FROM stored_shares WHERE principal = ?", (principal,))
     if share_bytes is not None:
         db.execute("INSERT INTO stored_shares VALUES (?, ?, ?)", (principal, share_bytes, time.time()))
+    db.after_commit(lambda: account.note_saved(principal, share_bytes))
 
 
 def _measure_files(logs: Path, session_id: str, execution_id: str) -> int:

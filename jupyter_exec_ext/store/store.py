@@ -164,9 +164,10 @@ class ExecStore(LoggingConfigurable):
 
     def set_shares(self, shares: Mapping[str, int | None]) -> None:
         """Set the shares of principals, with their descendants, in bytes; None for a tenth of `max_bytes`."""
-        for principal, share in self._eviction.account.set_shares(shares).items():
+        account = self._eviction.account
+        for principal, share in account.set_shares(shares).items():
             if not self._closed:
-                save = partial(save_share, principal=principal, share_bytes=share)
+                save = partial(save_share, account=account, principal=principal, share_bytes=share)
                 self._writer.submit_last(f"share of {principal}", save)
 
     def full_share_of(self, principal: str) -> int | None:

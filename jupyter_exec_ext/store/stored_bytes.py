@@ -92,6 +92,8 @@ class StoredBytes:
         self.full: frozenset[str] = frozenset()
         self._lock = threading.Lock()
         self._shares: dict[str, int] = {}
+        # Shares that were set since, and that the database has not yet.
+        self._unsaved: dict[str, int | None] = {}
         self._within: Counter[str] = Counter()
         self._growing: dict[str, _Growing] = {}
         self._files = self._database = 0
@@ -124,12 +126,24 @@ class StoredBytes:
             if len(self._shares) + len(shares) > _MAX_SHARES:
                 # Each request of a token sets its share again, so those without records can be dropped.
                 self._shares = {who: share for who, share in self._shares.items() if self._within[who]}
-            for principal, share in shares.items():
-                if share is None:
-                    self._shares.pop(principal, None)
-                else:
-                    self._shares[principal] = share
+            if len(self._unsaved) + len(shares) > _MAX_SHARES:
+                self._unsaved.clear()
+            self._use_shares(shares)
+            self._unsaved.update(changed)
             return changed
+
+    def _use_shares(self, shares: Mapping[str, int | None]) -> None:
+        for principal, share in shares.items():
+            if share is None:
+                self._shares.pop(principal, None)
+            else:
+                self._shares[principal] = share
+
+    def note_saved(self, principal: str, share: int | None) -> None:
+        """Note that the database has a share now."""
+        with self._lock:
+            if self._unsaved.get(principal, -1) == share:  # or it was set anew meanwhile
+                del self._unsaved[principal]
 
     def share_of(self, principal: str) -> int | None:
         """Return the share of a principal with its descendants, in bytes; None if it has none of its own."""
@@ -175,6 +189,7 @@ class StoredBytes:
         """Replace the sizes of the database and of ended executions, and the shares."""
         with self._lock:
             self._shares = dict(stored.shares)
+            self._use_shares(self._unsaved)
             self._within = Counter()
             for owner, size in stored.by_owner.items():
                 self._add(owner, size)

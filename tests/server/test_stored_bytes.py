@@ -63,7 +63,8 @@ def test_running_output_beyond_the_share_is_cut_and_new_executions_are_refused(h
     session, childs = hostile.session(), child.session()
     flood = hostile.call("POST", f"/sessions/{session}/executions", json={"code": FLOOD}, headers=NOT_WAITED_FOR).json()
     deadline = time.monotonic() + 30
-    while (answer := child.run(childs, "1")).status_code == 200:  # a child's executions are within the same share
+    # A child's executions are within the same share. It may be full just after one was admitted, whose answer is 507.
+    while (answer := child.run(childs, "1")).status_code in (200, 507):
         assert time.monotonic() < deadline
     assert (answer.status_code, answer.json()["code"]) == (429, "policy_limit_reached")
     assert answer.json()["limit"] == {"policy": "trusted", "name": "max_stored_bytes", "value": SHARE}

@@ -506,6 +506,16 @@ def test_entitlements_never_exceed_the_store() -> None:
         assert found.get("token:small", 10) == 10
 
 
+def test_share_that_is_not_written_yet_outlasts_an_eviction() -> None:
+    account = StoredBytes(10**6)
+    account.set_shares({"token:a": 900_000})
+    account.load(StoredTotals())
+    assert account.share_of("token:a") == 900_000
+    account.note_saved("token:a", 900_000)
+    account.load(StoredTotals(shares={"token:a": 500_000}))  # another server has another policy for it
+    assert account.share_of("token:a") == 500_000
+
+
 def test_number_of_remembered_shares_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jupyter_exec_ext.store.stored_bytes._MAX_SHARES", 100)
     account = StoredBytes(10**6)
