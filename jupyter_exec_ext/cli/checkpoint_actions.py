@@ -68,7 +68,7 @@ def add_checkpoint_actions(actions: Any, session_help: str) -> None:
     for action in (make, listing, restore, branch):
         add_json_option(action)
     for action in (make, listing, restore, branch, delete):
-        add_server_options(action, "auto", "auto", keeps_token=action is branch)
+        add_server_options(action, "auto", "auto", leaves_hub_token_valid=action is branch)
 
 
 def branch_count(text: str) -> int:

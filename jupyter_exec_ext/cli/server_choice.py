@@ -43,16 +43,18 @@ BINDER_URL = "https://mybinder.org"
 
 
 def add_server_options(
-    parser: argparse.ArgumentParser, default: str | None, without: str, *, keeps_token: bool = False
+    parser: argparse.ArgumentParser, default: str | None, without: str, *, leaves_hub_token_valid: bool = False
 ) -> None:
     """Add the options that choose the server. `without` describes the server that is used without them.
 
     A command without a `default` needs a server only while it runs. It may launch a Binder or a container, and it stops
-    a server that it has started at a JupyterHub. One with `keeps_token` makes what ends with the token that it has at
-    the Hub, such as a session, so that one stays valid when the command has ended.
+    a server that it has started at a JupyterHub. One with `leaves_hub_token_valid` makes something, such as a session,
+    that would end with its Hub token, so the token is not revoked when the command ends.
     """
     passing = default is None
-    parser.set_defaults(stop_server=passing, keeps_token=keeps_token, binder=None, binder_url=None, docker=None)
+    parser.set_defaults(
+        stop_server=passing, leaves_hub_token_valid=leaves_hub_token_valid, binder=None, binder_url=None, docker=None
+    )
     group = parser.add_argument_group("server")
     where = group.add_mutually_exclusive_group()
     where.add_argument("--server", metavar="URL|NAME|auto", default=default, help=_server_help(without, passing))
@@ -231,7 +233,7 @@ def client_for(args: argparse.Namespace) -> Iterator[ExecClient]:
         if getattr(args, "session", None) and not is_whole_id(args.session):
             args.session = find_session(client, args.session).id
         yield client
-        if args.keeps_token and isinstance(server, JupyterHubServer):
+        if args.leaves_hub_token_valid and isinstance(server, JupyterHubServer):
             server.keep_token()
 
 

@@ -87,7 +87,7 @@ def add_session_command(commands: Any) -> None:
     for action in (listing, start, port, network):
         add_json_option(action)
     for action in (listing, start, stop, interrupt, port, network, install):
-        add_server_options(action, "auto", "auto", keeps_token=action in (start, port))
+        add_server_options(action, "auto", "auto", leaves_hub_token_valid=action in (start, port))
 
 
 def add_file_command(commands: Any) -> None:

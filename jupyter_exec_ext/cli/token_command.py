@@ -101,7 +101,7 @@ def add_token_command(commands: Any) -> None:
     for action in (create, listing, show, rotate, grant, grants, policies):
         add_json_option(action)
     for action in (create, listing, show, rotate, revoke, grant, grants, policies):
-        add_server_options(action, "auto", "auto", keeps_token=action in (create, rotate))
+        add_server_options(action, "auto", "auto", leaves_hub_token_valid=action in (create, rotate))
 
 
 def _create_options(create: argparse.ArgumentParser) -> None:

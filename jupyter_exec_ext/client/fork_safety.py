@@ -44,7 +44,7 @@ def atexit_in_this_process(stop: Callable[[], object]) -> None:
 
 
 class OwnerProcess:
-    """The process that has made an object, or entered its ``with`` block: the one whose exit ends what it stands for.
+    """The process that made an object, or entered its ``with`` block; only it ends the session or server behind it.
 
     A forked child has the object, too, and leaves its parent's block by an exception or `sys.exit`.
     """

@@ -1,4 +1,4 @@
-"""Interface of a connection to a kernel's client, between `ReconnectableClient` and the WebSocket handler."""
+"""Interface of a client's WebSocket, between `ReconnectableClient` and the WebSocket handler."""
 
 from __future__ import annotations
 

@@ -237,7 +237,7 @@ class SessionCheckpoints:
         restore = Restore(checkpoint.id, utc_timestamp(time.time()), checkpoint.after, before)
         self._live.note(restores=(*self._live.record.restores, restore)[-_MAX_RESTORES:])
         # The files that came back are no change of the next run.
-        await runner.changed_files()
+        await runner.take_file_changes()
 
     def get(self, checkpoint_id: str) -> Checkpoint:
         """Return the record of a checkpoint; raises `CheckpointNotFound`."""

@@ -244,7 +244,7 @@ class SessionRunner:
             if not self.closing:
                 self.revival = asyncio.get_running_loop().create_task(self._revive())
         self._kernel.touch()
-        await execution.finish(verdict, await self.changed_files())
+        await execution.finish(verdict, await self.take_file_changes())
 
     async def _run_on_kernel(self, execution: LiveExecution, lost: StateLoss | None) -> Verdict:
         kernel, connection = self._kernel.kernel, self._kernel.connection
@@ -310,7 +310,7 @@ class SessionRunner:
         death = await self._kernel.explain(exit_)
         return StateLoss(death.reason, exit_.exit_code, exit_.signal)
 
-    async def changed_files(self) -> FilesEvent | None:
+    async def take_file_changes(self) -> FilesEvent | None:
         """Return what has changed in the session's files since the last call; None if nothing, or the scan is slow."""
         try:
             # Not cancelled: a scan that ends late is still what the next run's files are compared with.
